@@ -1,0 +1,44 @@
+"""Errors of the broker. A verdict on a proposal is a value (Refusal), never one of these.
+
+BrokerError
+├── ConfigError        broker.toml is missing, unreadable, too readable or wrong
+├── RightsError        the caller's uid has not the role that the verb needs
+├── CapabilityError    a capability that is forged, expired, used up or for something else
+├── GitError           a git run that failed or broke its limits
+├── ForgeError         the forge did not do what was asked
+└── AuditError         the log's chain is broken
+"""
+
+from __future__ import annotations
+
+
+class BrokerError(Exception):
+    """Base of all errors of this room: a message and, where there is one, the mend."""
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(message)
+        self.mend = mend
+
+
+class ConfigError(BrokerError):
+    """broker.toml is missing, unreadable, too readable or wrong."""
+
+
+class RightsError(BrokerError):
+    """The caller's uid has not the role that the verb needs."""
+
+
+class CapabilityError(BrokerError):
+    """A capability that is forged, expired, used up or for something else."""
+
+
+class GitError(BrokerError):
+    """A git run that failed or broke its limits."""
+
+
+class ForgeError(BrokerError):
+    """The forge did not do what was asked."""
+
+
+class AuditError(BrokerError):
+    """The log's chain is broken."""

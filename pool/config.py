@@ -1,0 +1,64 @@
+"""Settings of the pool: which servers there are and which tier each serves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SecretStr, field_validator
+
+from pool.types import Frozen
+
+
+class EndpointConfig(Frozen):
+    """One OpenAI-compatible server."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="a short name, shown in logs and evidence")
+    url: str = Field(description="base address, with or without /v1, for example http://127.0.0.1:8000/v1")
+    tier: str = Field(default="default", description="the tier this endpoint serves")
+    model: str | None = Field(default=None, description="model name to ask for; default: the first one it lists")
+    api_key: SecretStr | None = Field(default=None, description="sent as a bearer token where the server wants one")
+    tools: Literal["auto", "native", "text"] = Field(
+        default="auto", description="how tool calls are spoken: the server's own, or plain text; auto probes"
+    )
+    max_in_flight: int = Field(default=64, ge=1, description="requests at a time that we send to it")
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("an endpoint's url starts with http:// or https://")
+        return value.rstrip("/").removesuffix("/v1")
+
+
+class EmbeddedConfig(Frozen):
+    """The small model that ships with the project, served as a child process. It proves the plumbing, not skill."""
+
+    enabled: bool = Field(default=False, description="serve the embedded model and join it to the pool")
+    tier: str = Field(default="embedded", description="the tier it serves")
+    parallel: int = Field(default=8, ge=1, le=64, description="sequences decoded together")
+    threads: int = Field(default=2, ge=1, description="processor threads")
+    weights: str | None = Field(
+        default=None, description="path of the GGUF file; default: found in the project's cache"
+    )
+
+
+class PoolConfig(Frozen):
+    """All endpoints, and how patient the pool is."""
+
+    endpoints: tuple[EndpointConfig, ...] = Field(default=(), description="the servers")
+    embedded: EmbeddedConfig = Field(
+        default=EmbeddedConfig(), description="the small model that ships with the project"
+    )
+    default_tier: str | None = Field(default=None, description="tier of a task that names none; default: the first")
+    connect_timeout: float = Field(default=5.0, gt=0, description="seconds to connect")
+    first_byte_timeout: float = Field(default=300.0, gt=0, description="seconds until an answer begins")
+    retries: int = Field(default=4, ge=0, description="further tries of one request, failover included")
+    probe_interval: float = Field(default=2.0, gt=0, description="seconds between probes of health and metrics")
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """Names of the tiers, in the order of the configuration."""
+        names = [endpoint.tier for endpoint in self.endpoints]
+        if self.embedded.enabled:
+            names.append(self.embedded.tier)
+        return tuple(dict.fromkeys(names))

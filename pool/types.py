@@ -1,0 +1,102 @@
+"""What a caller hands to the pool and gets back: frozen data, no I/O."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Role = Literal["system", "user", "assistant", "tool"]
+FinishReason = Literal["stop", "length", "tool_calls", "other"]
+
+
+class Frozen(BaseModel):
+    """Base of the room's values: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolCall(Frozen):
+    """One call a model asked for. ``arguments`` is the raw JSON text as the server sent it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(Frozen):
+    """One chat message, in the shape of OpenAI's chat completions."""
+
+    role: Role
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class ToolSpec(Frozen):
+    """A tool offered to the model; ``parameters`` is a JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ChatRequest(Frozen):
+    """One chat turn asked of a tier.
+
+    ``session`` keeps the turns of one conversation on one endpoint (its KV cache); ``deadline`` is in seconds
+    from now and covers every retry.
+    """
+
+    tier: str
+    messages: tuple[Message, ...]
+    session: str
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int = Field(default=1024, gt=0)
+    temperature: float = Field(default=0.2, ge=0)
+    n: int = Field(default=1, ge=1)
+    stop: tuple[str, ...] = ()
+    json_schema: dict[str, Any] | None = None
+    deadline: float = Field(default=600.0, gt=0)
+
+
+class CompletionRequest(Frozen):
+    """One raw text completion asked of a tier (for models whose chat template is of no help)."""
+
+    tier: str
+    prompt: str
+    session: str
+    max_tokens: int = Field(default=64, gt=0)
+    temperature: float = Field(default=0.8, ge=0)
+    n: int = Field(default=1, ge=1)
+    stop: tuple[str, ...] = ()
+    json_schema: dict[str, Any] | None = None
+    deadline: float = Field(default=600.0, gt=0)
+
+
+class Usage(Frozen):
+    """Tokens of one reply. ``cached_tokens`` is None where the server does not tell, which is not zero."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int | None = None
+
+
+class Choice(Frozen):
+    """One sampled answer."""
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    finish_reason: FinishReason = "stop"
+
+
+class Reply(Frozen):
+    """What came back, from which endpoint, and how long it took (seconds)."""
+
+    choices: tuple[Choice, ...]
+    usage: Usage
+    endpoint: str
+    model: str
+    seconds: float
+    attempts: int = 1

@@ -1,0 +1,28 @@
+"""Broken machinery of the sandbox room. What a command does is an Outcome, never an exception.
+
+SandboxError
+├── SandboxUnavailableError   no backend can keep the claims asked for; the message says why and what to do
+├── SandboxPathError          a path outside the workspace, or nothing there
+├── SandboxLostError          the sandbox went away under us (engine restart, killed from outside)
+└── WorkspaceError            the checkout or the sealing of a tree failed
+"""
+
+
+class SandboxError(Exception):
+    """Base of all errors of this room."""
+
+
+class SandboxUnavailableError(SandboxError):
+    """No backend can keep the claims asked for."""
+
+
+class SandboxPathError(SandboxError):
+    """A path outside the workspace, or nothing there."""
+
+
+class SandboxLostError(SandboxError):
+    """The sandbox went away under us."""
+
+
+class WorkspaceError(SandboxError):
+    """The checkout or the sealing of a tree failed."""

@@ -1,0 +1,49 @@
+"""Errors of the hall. Each says what, why and how to mend it; the cli prints exactly that.
+
+SwarmError
+├── ConfigError        a setting is missing, unknown or impossible
+├── TaskError          a task cannot be accepted, found or moved
+│   └── IllegalMoveError
+├── DaemonError        the daemon is not there, already there, or does not answer
+├── BrokerError        the broker is not there or turned a call down
+├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
+└── StoreError         the database is unusable
+"""
+
+from __future__ import annotations
+
+
+class SwarmError(Exception):
+    """Base of all errors of this room: a message and, where there is one, the mend."""
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(message)
+        self.mend = mend
+
+
+class ConfigError(SwarmError):
+    """A setting is missing, unknown or impossible."""
+
+
+class TaskError(SwarmError):
+    """A task cannot be accepted, found or moved."""
+
+
+class IllegalMoveError(TaskError):
+    """A state that may not follow the present one."""
+
+
+class DaemonError(SwarmError):
+    """The daemon is not there, already there, or does not answer."""
+
+
+class BrokerError(SwarmError):
+    """The broker is not there or turned a call down."""
+
+
+class BudgetExceededError(SwarmError):
+    """The task has spent what it may."""
+
+
+class StoreError(SwarmError):
+    """The database is unusable."""

@@ -1,0 +1,175 @@
+"""What is to be done and what happened: frozen data, no I/O."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+TaskId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
+
+
+class Frozen(BaseModel):
+    """Base of the hall's values: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskState(StrEnum):
+    """Where a task stands. The last nine are final; `lifecycle` owns the legal moves."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DELIVERING = "delivering"
+    DELIVERED = "delivered"
+    NO_CHANGE = "no_change"
+    LIMIT_HIT = "limit_hit"
+    GAVE_UP = "gave_up"
+    CHECKS_FAILED = "checks_failed"
+    INFRA_FAILED = "infra_failed"
+    REFUSED = "refused"
+    NEEDS_PERSON = "needs_person"
+    CANCELLED = "cancelled"
+
+
+class Phase(StrEnum):
+    """The coarse steps of an attempt, each of them a durable step of the engine."""
+
+    PREPARE = "prepare"
+    WORK = "work"
+    SEAL = "seal"
+    CHECK = "check"
+    DELIVER = "deliver"
+
+
+class Budget(Frozen):
+    """What one task may spend over all its attempts. ``wall`` is in seconds."""
+
+    steps: int = Field(default=60, gt=0)
+    tokens: int = Field(default=400_000, gt=0)
+    wall: float = Field(default=1800.0, gt=0)
+    attempts: int = Field(default=2, gt=0)
+
+
+class Spent(Frozen):
+    """What was spent so far, in the units of Budget."""
+
+    steps: int = 0
+    tokens: int = 0
+    wall: float = 0.0
+    attempts: int = 0
+
+
+class TaskRequest(Frozen):
+    """What a person submits."""
+
+    repository: str
+    instructions: str = Field(min_length=1, max_length=100_000)
+    base: str | None = None
+    capability: str = ""
+    base_commit: str = ""
+    test_command: str | None = None
+    strategy: str = "auto"
+    tier: str | None = None
+    budget: Budget | None = None
+    paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")
+    title: str | None = Field(default=None, max_length=200)
+    idempotency_key: str | None = Field(default=None, max_length=200)
+
+
+class Task(Frozen):
+    """A task as stored; never changed after it was accepted."""
+
+    id: TaskId
+    request: TaskRequest
+    budget: Budget
+    created: float
+
+
+class Attempt(Frozen):
+    """One try at a task."""
+
+    id: str
+    task: TaskId
+    number: int
+    tier: str
+    strategy: str
+    started: float
+    ended: float | None = None
+    ending: str | None = None
+    detail: str = ""
+    spent: Spent = Spent()
+    salvage: str | None = Field(default=None, description="the ref that holds what this attempt left")
+
+
+class Step(Frozen):
+    """One line of the journal: something that happened in an attempt."""
+
+    task: TaskId
+    attempt: str | None
+    seq: int
+    at: float
+    kind: str
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class TestRun(Frozen):
+    """One run of the test command in a fresh sandbox."""
+
+    __test__ = False
+
+    command: str
+    exit_code: int
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    seconds: float = 0.0
+    timed_out: bool = False
+    tail: str = ""
+
+
+class CheckReport(Frozen):
+    """The base and the sealed tree under the same command."""
+
+    base: TestRun | None
+    proposal: TestRun | None
+    fixed: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    verdict: Literal["passed", "failed", "not_run"]
+    reason: str = ""
+
+
+Ending = Literal["finished", "no_change", "limit_hit", "gave_up", "cancelled", "infra_failed"]
+
+
+class Conclusion(Frozen):
+    """How the work phase of an attempt ended, in the strategy's own words."""
+
+    ending: Ending
+    title: str = ""
+    summary: str = ""
+    model: str = ""
+
+
+class Failure(Frozen):
+    """Why something ended badly: what it was, why, and what would mend it."""
+
+    what: str
+    why: str
+    mend: str = ""
+
+
+class TaskView(Frozen):
+    """A task with everything that a person asks of it; made by the store, shown by api and cli."""
+
+    task: Task
+    state: TaskState
+    reason: str = ""
+    spent: Spent = Spent()
+    attempts: tuple[Attempt, ...] = ()
+    report: CheckReport | None = None
+    pull_request: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    timings: dict[str, float] = Field(default_factory=dict, description="seconds of wall clock by phase")
+    updated: float = 0.0

@@ -1,0 +1,63 @@
+"""What a strategy is given to work with, and what it gives back: protocols only, no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pool.types import ChatRequest, CompletionRequest, Reply
+from sandbox.base import Sandbox
+from swarm.types import Budget, Conclusion, Spent, Step, Task
+
+
+class Chat(Protocol):
+    """The part of the pool that agent-side code sees."""
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """One chat turn. Raises PoolError."""
+
+    async def complete(self, request: CompletionRequest) -> Reply:
+        """One raw completion. Raises PoolError."""
+
+
+class Ledger(Protocol):
+    """The budget of the whole task, counted over all attempts."""
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent."""
+
+    def spent(self) -> Spent:
+        """What has been spent, wall clock included."""
+
+    def charge(self, *, steps: int = 0, tokens: int = 0) -> None:
+        """Count something. Raises BudgetExceededError once a limit is passed."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One attempt's work phase: the open sandbox holds the checkout, the strategy leaves its result there.
+
+    ``record(kind, data)`` appends to the journal and returns once it is on disk. ``save()`` seals the workspace into
+    the attempt's salvage ref; call it after a change worth keeping. ``past`` are the journal lines of this same attempt
+    from before the daemon died, empty on a first run: finished model calls in it are not paid for again.
+    """
+
+    task: Task
+    attempt: str
+    tier: str
+    sandbox: Sandbox
+    pool: Chat
+    ledger: Ledger
+    test_command: str | None
+    record: Callable[[str, dict[str, Any]], Awaitable[None]]
+    save: Callable[[], Awaitable[None]]
+    past: tuple[Step, ...] = ()
+
+
+class Strategy(Protocol):
+    """A way to work on a task."""
+
+    async def work(self, work: Work) -> Conclusion:
+        """Change the workspace until done or out of budget. Raises PoolError or SandboxError for broken machinery."""

@@ -20,6 +20,9 @@ class Chat(Protocol):
     async def complete(self, request: CompletionRequest) -> Reply:
         """One raw completion. Raises PoolError."""
 
+    async def native_tools(self, tier: str) -> bool:
+        """Whether the tier's endpoints really speak native tool calls; else they are spoken as text. Raises PoolError."""
+
 
 class Ledger(Protocol):
     """The budget of the whole task, counted over all attempts."""

@@ -32,6 +32,11 @@ class TaskState(StrEnum):
     NEEDS_PERSON = "needs_person"
     CANCELLED = "cancelled"
 
+    @property
+    def final(self) -> bool:
+        """Whether nothing more happens by itself."""
+        return self not in {TaskState.QUEUED, TaskState.RUNNING, TaskState.DELIVERING}
+
 
 class Phase(StrEnum):
     """The coarse steps of an attempt, each of them a durable step of the engine."""
@@ -152,7 +157,7 @@ class Conclusion(Frozen):
 
 
 class Failure(Frozen):
-    """Why something ended badly: what it was, why, and what would mend it."""
+    """Why something ended badly: what it was, why, and what would mend it. The api's body for every refusal."""
 
     what: str
     why: str
@@ -173,3 +178,57 @@ class TaskView(Frozen):
     commit: str | None = None
     timings: dict[str, float] = Field(default_factory=dict, description="seconds of wall clock by phase")
     updated: float = 0.0
+
+
+class DaemonHealth(Frozen):
+    """The daemon lives, and as whom."""
+
+    version: str
+    pid: int
+    uid: int
+    started: float
+    draining: bool = False
+
+
+class EndpointView(Frozen):
+    """One model server as the pool sees it now."""
+
+    name: str
+    tier: str
+    url: str = ""
+    model: str = ""
+    up: bool
+    in_flight: int = 0
+    detail: str = Field(default="", description="why it is down, or what is worth knowing")
+
+
+class SandboxView(Frozen):
+    """The sandbox backend that was chosen at start, and what it proved."""
+
+    backend: str
+    version: str = ""
+    proved: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+class BrokerView(Frozen):
+    """Whether the broker answers."""
+
+    socket: str
+    reachable: bool
+    uid: int | None = None
+    detail: str = ""
+
+
+class DaemonStatus(Frozen):
+    """Everything that `swarm status` and `swarm doctor` show about a living daemon."""
+
+    health: DaemonHealth
+    workers: int
+    running: tuple[str, ...] = Field(default=(), description="ids of the tasks being worked on")
+    counts: dict[TaskState, int] = Field(default_factory=dict)
+    repositories: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    endpoints: tuple[EndpointView, ...] = ()
+    sandbox: SandboxView | None = None
+    broker: BrokerView

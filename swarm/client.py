@@ -1,0 +1,138 @@
+"""The daemon's api from the caller's side: one typed method per route, errors with their mend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+from httpx_sse import ServerSentEvent, aconnect_sse
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from swarm.errors import DaemonError, SwarmError, TaskError
+from swarm.types import DaemonHealth, DaemonStatus, Failure, Step, TaskRequest, TaskState, TaskView
+
+START = "start it with: swarm daemon"
+_VIEWS = TypeAdapter(tuple[TaskView, ...])
+_STEPS = TypeAdapter(tuple[Step, ...])
+PATIENCE = 8  # lost connections in a row before `follow` gives up: some 17 seconds, enough for a restart of the daemon
+
+
+class DaemonClient:
+    """A connection to the daemon behind ``socket``; use it with ``async with``.
+
+    Every method raises DaemonError when the daemon is not there or broken, and TaskError when it refuses the call;
+    both carry the daemon's own words and its mend. ``timeout`` is in seconds and bounds each call but `follow`.
+    """
+
+    def __init__(self, socket: Path, *, timeout: float = 30.0) -> None:
+        self._socket = socket
+        self._http = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=str(socket)), base_url="http://swarm", timeout=timeout
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+
+    async def health(self) -> DaemonHealth:
+        """Whether the daemon lives."""
+        return DaemonHealth.model_validate_json(await self._call("GET", "/v1/health"))
+
+    async def status(self) -> DaemonStatus:
+        """Pool, sandbox, broker and queue as the daemon sees them now."""
+        return DaemonStatus.model_validate_json(await self._call("GET", "/v1/status"))
+
+    async def submit(self, request: TaskRequest) -> TaskView:
+        """Hand in a task. The same idempotency key gives the task that was made by the first call."""
+        return TaskView.model_validate_json(await self._call("POST", "/v1/tasks", body=request))
+
+    async def tasks(self, state: TaskState | None = None, limit: int = 50) -> tuple[TaskView, ...]:
+        """The newest tasks first."""
+        params = {"limit": str(limit)} | ({"state": state.value} if state else {})
+        return _VIEWS.validate_json(await self._call("GET", "/v1/tasks", params=params))
+
+    async def task(self, task: str) -> TaskView:
+        """One task, by its id or a unique beginning of it."""
+        return TaskView.model_validate_json(await self._call("GET", f"/v1/tasks/{task}"))
+
+    async def steps(self, task: str, after: int = 0) -> tuple[Step, ...]:
+        """The journal lines after number ``after``, oldest first."""
+        return _STEPS.validate_json(await self._call("GET", f"/v1/tasks/{task}/steps", params={"after": str(after)}))
+
+    async def follow(self, task: str, after: int = 0) -> AsyncIterator[Step]:
+        """Journal lines as they are written, until the task is final. A lost connection is taken up where it broke."""
+        last, lost = after, 0
+        while True:
+            try:
+                async for event in self._events(task, last):
+                    if event.event == "end":
+                        return
+                    step = Step.model_validate_json(event.data)
+                    last, lost = step.seq, 0
+                    yield step
+                raise httpx.RemoteProtocolError("the stream ended early")  # noqa: TRY301 - ended early is lost too
+            except httpx.TransportError as error:
+                # Counted by hand, not by a retry library: any event read in between starts the count afresh.
+                lost += 1
+                if lost > PATIENCE or (last == after and isinstance(error, httpx.ConnectError)):
+                    raise self._unreachable(error) from error
+                await asyncio.sleep(min(0.1 * 2**lost, 3.0))
+
+    async def cancel(self, task: str) -> TaskView:
+        """Stop a task; what it left is kept in its salvage ref. A final task stays as it is."""
+        return TaskView.model_validate_json(await self._call("POST", f"/v1/tasks/{task}/cancel"))
+
+    async def retry(self, task: str) -> TaskView:
+        """Put a task that ended badly back into the queue. Raises TaskError for one that is running or delivered."""
+        return TaskView.model_validate_json(await self._call("POST", f"/v1/tasks/{task}/retry"))
+
+    async def diff(self, task: str) -> str:
+        """What the last attempt changed, as a unified diff; empty when it changed nothing."""
+        return (await self._call("GET", f"/v1/tasks/{task}/diff")).decode("utf-8", "replace")
+
+    async def _call(
+        self, method: str, path: str, *, params: dict[str, str] | None = None, body: BaseModel | None = None
+    ) -> bytes:
+        content = body.model_dump_json().encode() if body else None
+        headers = {"content-type": "application/json"} if body else {}
+        try:
+            response = await self._http.request(method, path, params=params, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.is_error:
+            raise _refused(response.status_code, response.content)
+        return response.content
+
+    async def _events(self, task: str, after: int) -> AsyncIterator[ServerSentEvent]:
+        headers = {"last-event-id": str(after)}
+        timeout = httpx.Timeout(30.0, read=60.0)
+        async with aconnect_sse(
+            self._http, "GET", f"/v1/tasks/{task}/events", headers=headers, timeout=timeout
+        ) as source:
+            if source.response.is_error:
+                raise _refused(source.response.status_code, await source.response.aread())
+            async for event in source.aiter_sse():
+                yield event
+
+    def _unreachable(self, error: httpx.HTTPError) -> DaemonError:
+        why = str(error) or type(error).__name__
+        return DaemonError(f"the daemon does not answer at {self._socket}: {why}", START)
+
+
+def _refused(status: int, body: bytes) -> SwarmError:
+    """The daemon's refusal as an error: TaskError where the caller can mend it, DaemonError where it cannot."""
+    try:
+        failure = Failure.model_validate_json(body)
+    except ValidationError:
+        return DaemonError(f"the daemon answered with status {status} and no reason", "look into the daemon's log")
+    kind: type[SwarmError] = DaemonError if status >= 500 else TaskError
+    return kind(f"{failure.what}: {failure.why}", failure.mend)

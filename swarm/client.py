@@ -79,7 +79,7 @@ class DaemonClient:
                     step = Step.model_validate_json(event.data)
                     last, lost = step.seq, 0
                     yield step
-                raise httpx.RemoteProtocolError("the stream ended early")  # noqa: TRY301 - ended early is lost too
+                raise httpx.RemoteProtocolError("the stream ended early")
             except httpx.TransportError as error:
                 # Counted by hand, not by a retry library: any event read in between starts the count afresh.
                 lost += 1

@@ -17,6 +17,9 @@ class EndpointConfig(Frozen):
     tier: str = Field(default="default", description="the tier this endpoint serves")
     model: str | None = Field(default=None, description="model name to ask for; default: the first one it lists")
     api_key: SecretStr | None = Field(default=None, description="sent as a bearer token where the server wants one")
+    api_key_env: str | None = Field(
+        default=None, description="name of an environment variable that holds the key; read once, at the door"
+    )
     tools: Literal["auto", "native", "text"] = Field(
         default="auto", description="how tool calls are spoken: the server's own, or plain text; auto probes"
     )

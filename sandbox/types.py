@@ -21,12 +21,12 @@ class Frozen(BaseModel):
 class Limits(Frozen):
     """Bounds of one sandbox. Bytes and seconds."""
 
-    memory: int = Field(default=1024 * MIB, ge=16 * MIB)
-    processes: int = Field(default=128, ge=4)
-    cpus: float = Field(default=1.0, gt=0)
-    disk: int = Field(default=512 * MIB, ge=MIB)
-    output: int = Field(default=256 * 1024, ge=1024)
-    wall: float = Field(default=300.0, gt=0)
+    memory: int = Field(default=1024 * MIB, ge=16 * MIB, description="bytes of memory, swap included")
+    processes: int = Field(default=128, ge=4, description="processes and threads at a time")
+    cpus: float = Field(default=1.0, gt=0, description="processors' worth of time")
+    disk: int = Field(default=512 * MIB, ge=MIB, description="bytes that the workspace may hold")
+    output: int = Field(default=256 * 1024, ge=1024, description="bytes of output kept of one command")
+    wall: float = Field(default=300.0, gt=0, description="seconds that one command may run")
 
 
 class SandboxSpec(Frozen):

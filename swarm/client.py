@@ -12,7 +12,7 @@ import httpx
 from httpx_sse import ServerSentEvent, aconnect_sse
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from swarm.errors import DaemonError, SwarmError, TaskError
+from swarm.errors import DaemonError, SwarmError, TaskError, TaskNotFoundError
 from swarm.types import DaemonHealth, DaemonStatus, Failure, Step, TaskRequest, TaskState, TaskView
 
 START = "start it with: swarm daemon"
@@ -134,5 +134,5 @@ def _refused(status: int, body: bytes) -> SwarmError:
         failure = Failure.model_validate_json(body)
     except ValidationError:
         return DaemonError(f"the daemon answered with status {status} and no reason", "look into the daemon's log")
-    kind: type[SwarmError] = DaemonError if status >= 500 else TaskError
+    kind: type[SwarmError] = DaemonError if status >= 500 else TaskNotFoundError if status == 404 else TaskError
     return kind(f"{failure.what}: {failure.why}", failure.mend)

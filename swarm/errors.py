@@ -3,7 +3,8 @@
 SwarmError
 ├── ConfigError        a setting is missing, unknown or impossible
 ├── TaskError          a task cannot be accepted, found or moved
-│   └── IllegalMoveError
+│   ├── IllegalMoveError
+│   └── TaskNotFoundError
 ├── DaemonError        the daemon is not there, already there, or does not answer
 ├── BrokerError        the broker is not there or turned a call down
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
@@ -31,6 +32,10 @@ class TaskError(SwarmError):
 
 class IllegalMoveError(TaskError):
     """A state that may not follow the present one."""
+
+
+class TaskNotFoundError(TaskError):
+    """No task, or more than one, has this id."""
 
 
 class DaemonError(SwarmError):

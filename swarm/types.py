@@ -51,10 +51,10 @@ class Phase(StrEnum):
 class Budget(Frozen):
     """What one task may spend over all its attempts. ``wall`` is in seconds."""
 
-    steps: int = Field(default=60, gt=0)
-    tokens: int = Field(default=400_000, gt=0)
-    wall: float = Field(default=1800.0, gt=0)
-    attempts: int = Field(default=2, gt=0)
+    steps: int = Field(default=60, gt=0, description="turns of the agent")
+    tokens: int = Field(default=400_000, gt=0, description="tokens read and written by the models")
+    wall: float = Field(default=1800.0, gt=0, description="seconds of wall clock")
+    attempts: int = Field(default=2, gt=0, description="tries, the first one included")
 
 
 class Spent(Frozen):

@@ -1,0 +1,54 @@
+# The doors of the project. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup venv check format test test-docker test-model test-root test-vllm test-all demo demo-clean bench clean
+
+PYTEST := .venv/bin/python -m pytest
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+setup: ## .venv, the embedded model's weights, what sandboxes need; quick when already done
+	@scripts/setup
+
+venv: ## .venv alone
+	@scripts/setup venv
+
+check: venv ## format, lint, types, and the arrows between the rooms
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+format: venv ## put the code into the house format
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+test: setup ## the fast suite
+	$(PYTEST)
+
+test-docker: setup ## tests that need a Docker engine and the base image (scripts/build-image)
+	$(PYTEST) -m docker
+
+test-model: setup ## tests that need the embedded model
+	$(PYTEST) -m model
+
+test-root: setup ## tests that need root
+	$(PYTEST) -m root
+
+test-vllm: setup ## tests that need a real vLLM server (scripts/vllm-server installs it)
+	$(PYTEST) -m vllm
+
+test-all: setup ## every test; those whose need is missing say so
+	$(PYTEST) -m ''
+
+demo: setup ## one task from submit to a pull request, everything real
+	@scripts/demo
+
+demo-clean: venv ## remove what the demo made, its users included
+	@scripts/demo --clean
+
+bench: setup ## how often the embedded model repairs the demo's bug
+	.venv/bin/python benchmarks/repair.py $(BENCH)
+
+clean: ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

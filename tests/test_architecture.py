@@ -29,7 +29,8 @@ OWNERS: dict[str, set[str]] = {
     "pyseccomp": {"sandbox/profile.py", "sandbox/bwrap.py"},
 }
 SQL = re.compile(
-    r"\s*(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA)\b", re.DOTALL
+    r"\s*(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA)\b",
+    re.DOTALL,
 )
 SQL_FILES = {"swarm/store.py", "swarm/journal.py"}
 

@@ -130,6 +130,7 @@ class TestRun(Frozen):
     failed: tuple[str, ...] = ()
     seconds: float = 0.0
     timed_out: bool = False
+    out_of_memory: bool = False
     tail: str = ""
 
 

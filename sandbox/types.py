@@ -21,7 +21,7 @@ class Frozen(BaseModel):
 class Limits(Frozen):
     """Bounds of one sandbox. Bytes and seconds."""
 
-    memory: int = Field(default=1024 * MIB, ge=16 * MIB, description="bytes of memory, swap included")
+    memory: int = Field(default=1024 * MIB, ge=16 * MIB, description="bytes of memory")
     processes: int = Field(default=128, ge=4, description="processes and threads at a time")
     cpus: float = Field(default=1.0, gt=0, description="processors' worth of time")
     disk: int = Field(default=512 * MIB, ge=MIB, description="bytes that the workspace may hold")

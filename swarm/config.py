@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from pool.config import PoolConfig
 from sandbox.config import SandboxConfig
+from swarm.config_text import Problem, dotted, nearest
 from swarm.types import Budget, Frozen
+
+SOCKET_LIMIT = 107  # bytes of a unix socket's path that Linux takes (sun_path, unix(7))
 
 
 class DaemonConfig(Frozen):
@@ -31,10 +36,14 @@ class RepositoryConfig(Frozen):
     """What the operator knows about a repository; the broker knows where it is."""
 
     test_command: str | None = Field(
-        default=None, description="run through /bin/sh in the sandbox; tells whether the work is good"
+        default=None, min_length=1, description="run through /bin/sh in the sandbox; tells whether the work is good"
     )
-    base: str | None = Field(default=None, description="branch to aim at; default: the broker's default for it")
-    strategy: str | None = Field(default=None, description="agent, sampled_repair or auto")
+    base: str | None = Field(
+        default=None, min_length=1, description="branch to aim at; default: the broker's default for it"
+    )
+    strategy: Literal["agent", "sampled_repair", "auto"] | None = Field(
+        default=None, description="how to work; auto takes sampled_repair for the embedded model and agent otherwise"
+    )
     tier: str | None = Field(default=None, description="tier to start with")
 
 
@@ -44,6 +53,81 @@ class Settings(Frozen):
     daemon: DaemonConfig
     broker: BrokerAddress
     pool: PoolConfig = PoolConfig()
-    repositories: dict[str, RepositoryConfig] = Field(default_factory=dict)
+    repositories: dict[str, RepositoryConfig] = Field(
+        default_factory=dict, description="what is known of each repository, by the broker's name for it"
+    )
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")
+
+
+def impossible(settings: Settings) -> tuple[Problem, ...]:
+    """Settings that are each well formed and cannot work together."""
+    pool = settings.pool
+    return (*_no_endpoint(pool), *_twice(pool), *_key_in_url(pool), *_unserved(settings), *_long_sockets(settings))
+
+
+def missing_keys(settings: Settings) -> tuple[Problem, ...]:
+    """Endpoints whose key should have come from the environment and did not; only who calls a model needs to care."""
+    return tuple(
+        Problem(
+            key=f"pool.endpoints[{number}].api_key_env",
+            line=None,
+            message=f"{endpoint.name}: the environment variable {endpoint.api_key_env} is not set",
+        )
+        for number, endpoint in enumerate(settings.pool.endpoints)
+        if endpoint.api_key_env and endpoint.api_key is None
+    )
+
+
+def _no_endpoint(pool: PoolConfig) -> tuple[Problem, ...]:
+    if pool.endpoints or pool.embedded.enabled:
+        return ()
+    words = "there is no endpoint; add [[pool.endpoints]] or set pool.embedded.enabled = true (swarm init finds them)"
+    return (Problem(key="pool", line=None, message=words),)
+
+
+def _twice(pool: PoolConfig) -> tuple[Problem, ...]:
+    seen: dict[str, int] = {}
+    found: list[Problem] = []
+    for number, endpoint in enumerate(pool.endpoints):
+        first = seen.setdefault(endpoint.name, number)
+        if first != number:
+            words = f'"{endpoint.name}" is taken by pool.endpoints[{first}]; give every endpoint its own name'
+            found.append(Problem(key=dotted(("pool", "endpoints", number, "name")), line=None, message=words))
+    return tuple(found)
+
+
+def _key_in_url(pool: PoolConfig) -> tuple[Problem, ...]:
+    words = "holds a name or password, and addresses are shown; give the key as api_key or api_key_env"
+    return tuple(
+        Problem(key=f"pool.endpoints[{number}].url", line=None, message=words)
+        for number, endpoint in enumerate(pool.endpoints)
+        if urlsplit(endpoint.url).username is not None
+    )
+
+
+def _unserved(settings: Settings) -> tuple[Problem, ...]:
+    wanted = [("pool.default_tier", settings.pool.default_tier)]
+    wanted += [(f"repositories.{name}.tier", known.tier) for name, known in settings.repositories.items()]
+    served = settings.pool.tiers
+    return tuple(
+        Problem(key=key, line=None, message=_no_tier(tier, served))
+        for key, tier in wanted
+        if tier not in {None, *served}
+    )
+
+
+def _no_tier(tier: str | None, served: tuple[str, ...]) -> str:
+    like = nearest(tier or "", served)
+    return f'no endpoint serves the tier "{tier}"; ' + (
+        f'did you mean "{like}"?' if like else f"served are: {', '.join(served) or 'none'}"
+    )
+
+
+def _long_sockets(settings: Settings) -> tuple[Problem, ...]:
+    sockets = {"daemon.socket": settings.daemon.socket, "broker.socket": settings.broker.socket}
+    return tuple(
+        Problem(key=key, line=None, message=f"is {size} bytes long; a socket's path has at most {SOCKET_LIMIT}")
+        for key, socket in sockets.items()
+        if (size := len(bytes(socket))) > SOCKET_LIMIT
+    )

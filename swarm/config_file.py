@@ -1,0 +1,151 @@
+"""Finds, reads and judges a swarm.toml: the door through which settings, and keys from the environment, come in."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from platformdirs import user_config_path
+from pydantic import SecretStr, ValidationError
+
+from swarm.config import Settings, impossible
+from swarm.config_text import Problem, line_of, lines_of, problems
+from swarm.errors import ConfigError
+
+NAME = "swarm.toml"
+SYSTEM = Path("/etc/agent-swarm") / NAME
+VARIABLE = "SWARM_CONFIG"
+SHOWN = 12  # problems on one screen
+
+
+class Loaded(NamedTuple):
+    """Settings in force, the file they came from, and what that file says."""
+
+    settings: Settings
+    path: Path
+    raw: dict[str, Any]
+
+
+def candidates(environ: Mapping[str, str], here: Path) -> tuple[Path, ...]:
+    """Where a swarm.toml is looked for when none is named, first match wins."""
+    named = environ.get(VARIABLE)
+    return (Path(named).expanduser(),) if named else (here / NAME, user_config_path("agent-swarm") / NAME, SYSTEM)
+
+
+def find(given: Path | None, environ: Mapping[str, str], here: Path) -> Path:
+    """The file to read: the one named by the caller or by $SWARM_CONFIG, else the first that exists.
+
+    Raises ConfigError when there is none; a named one is not checked here.
+    """
+    if given is not None:
+        return given.expanduser()
+    places = candidates(environ, here)
+    if environ.get(VARIABLE):
+        return places[0]
+    for place in places:
+        if _exists(place):
+            return place
+    looked = ", ".join(str(place) for place in places)
+    raise ConfigError(
+        f"there is no {NAME}: looked at {looked}", "write one with: swarm init (or name one with --config PATH)"
+    )
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Loaded:
+    """Read and judge one file. Raises ConfigError that names the file, the line and the mend."""
+    text = _read(path)
+    raw = _parse(path, text)
+    try:
+        # Strict, so that "4" is no number; by way of JSON, so that text still becomes a path and a list a tuple.
+        settings = Settings.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        raise _refused(path, problems(error, Settings, text)) from None
+    settings = _absolute(_with_keys(settings, environ), path.absolute().parent)
+    if found := impossible(settings):
+        lines = lines_of(text)
+        raise _refused(path, tuple(problem.model_copy(update={"line": _line(problem, lines)}) for problem in found))
+    return Loaded(settings, path, raw)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # there, and not ours to see: reading it will say so
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such file", "write one with: swarm init, or name another with --config PATH"
+        ) from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder, not a file", f"name the file in it: {path / NAME}") from None
+    except PermissionError:
+        mend = f"let your user read it (ls -l {path} shows who may), or name another with --config PATH"
+        raise ConfigError(f"{path}: you may not read it", mend) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", "name another file with --config PATH") from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        mend = "correct the line; https://toml.io shows the format"
+        raise ConfigError(f"{path}: is not TOML: {error}", mend) from None
+
+
+def _refused(path: Path, found: tuple[Problem, ...]) -> ConfigError:
+    shown = [f"  {problem}" for problem in found[:SHOWN]]
+    if len(found) > SHOWN:
+        shown.append(f"  and {len(found) - SHOWN} more")
+    listed = "\n".join(shown)
+    return ConfigError(f"{path}: cannot be used\n{listed}", "correct these; every setting: swarm config explain")
+
+
+def _line(problem: Problem, lines: Mapping[tuple[str | int, ...], int]) -> int | None:
+    parts: list[str | int] = []
+    for part in problem.key.split("."):
+        name, bracket, number = part.partition("[")
+        parts.append(name)
+        if bracket:
+            parts.append(int(number.rstrip("]")))
+    return line_of(tuple(parts), dict(lines))
+
+
+def _with_keys(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """The settings with keys put in that the file only names; one that is not set stays out."""
+    endpoints = tuple(
+        endpoint.model_copy(update={"api_key": SecretStr(environ[endpoint.api_key_env])})
+        if endpoint.api_key_env and endpoint.api_key is None and environ.get(endpoint.api_key_env)
+        else endpoint
+        for endpoint in settings.pool.endpoints
+    )
+    return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoints": endpoints})})
+
+
+def _absolute(settings: Settings, folder: Path) -> Settings:
+    """The settings with ``~`` and relative paths resolved against the file's folder, not against where one stands."""
+    daemon = settings.daemon.model_copy(
+        update={name: _under(folder, getattr(settings.daemon, name)) for name in ("state", "socket")}
+    )
+    broker = settings.broker.model_copy(update={"socket": _under(folder, settings.broker.socket)})
+    sandbox, embedded = settings.sandbox, settings.pool.embedded
+    if sandbox.scratch:
+        sandbox = sandbox.model_copy(update={"scratch": str(_under(folder, Path(sandbox.scratch)))})
+    if embedded.weights:
+        embedded = embedded.model_copy(update={"weights": str(_under(folder, Path(embedded.weights)))})
+    pool = settings.pool.model_copy(update={"embedded": embedded})
+    return settings.model_copy(update={"daemon": daemon, "broker": broker, "sandbox": sandbox, "pool": pool})
+
+
+def _under(folder: Path, path: Path) -> Path:
+    return folder / path.expanduser()

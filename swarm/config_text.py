@@ -1,0 +1,239 @@
+"""What is wrong in a TOML document, in plain words: pydantic's errors with line numbers and the nearest right names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from swarm.types import Frozen
+
+Path = tuple[str | int, ...]
+
+_KEY = r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[A-Za-z0-9_-]+)"
+_DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
+_TABLE = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?\s*(?:#.*)?$")
+_PAIR = re.compile(rf"\s*({_DOTTED})\s*=(.*)$")
+_STRING = re.compile(r"\"\"\"|'''|\"(?:[^\"\\]|\\.)*\"|'[^']*'|#.*$")
+_SECRET = re.compile(r"key$|secret|token$|password", re.IGNORECASE)
+
+
+class Problem(Frozen):
+    """One thing wrong in a document: the dotted key, the line where known, and what to do about it."""
+
+    key: str
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        return f"{where}{self.key + ': ' if self.key else ''}{self.message}"
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """``("pool", "endpoints", 0, "url")`` as ``pool.endpoints[0].url``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def problems(error: ValidationError, model: type[BaseModel], text: str) -> tuple[Problem, ...]:
+    """Every error of a document with ``text``, in the order of its lines."""
+    lines = lines_of(text)
+    found = [_problem(detail, model, lines) for detail in error.errors(include_url=False, include_context=True)]
+    return tuple(sorted(found, key=lambda problem: (problem.line or 0, problem.key)))
+
+
+def lines_of(text: str) -> dict[Path, int]:
+    """The line (from 1) on which each table and key of a TOML document begins, but for keys inside inline values."""
+    found: dict[Path, int] = {}
+    tables: dict[Path, int] = {}
+    here: Path = ()
+    for number, line in _plain_lines(text):
+        if table := _TABLE.match(line):
+            here = _enter(_parts(table[2]), tables, many=table[1] == "[[")
+            found.setdefault(here, number)
+        elif pair := _PAIR.match(line):
+            found.setdefault(here + _parts(pair[1]), number)
+    return found
+
+
+def line_of(path: Path, lines: dict[Path, int]) -> int | None:
+    """The line of a key, or of the nearest thing around it that has one."""
+    for end in range(len(path), 0, -1):
+        if path[:end] in lines:
+            return lines[path[:end]]
+    return None
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """The most similar of ``names``, or None when none is similar."""
+    found = difflib.get_close_matches(name.lower(), [known.lower() for known in names], n=1, cutoff=0.6)
+    return next((known for known in names if known.lower() == found[0]), None) if found else None
+
+
+def models_in(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The models inside an annotation and how each is reached: ``""``, ``"[]"`` in a list, ``".NAME"`` in a table."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield "", annotation
+        return
+    origin = get_origin(annotation)
+    if origin in {Union, UnionType}:
+        for part in get_args(annotation):
+            yield from models_in(part)
+    elif origin in {tuple, list}:
+        yield from ((f"[]{way}", model) for way, model in models_in(get_args(annotation)[0]))
+    elif origin is dict:
+        yield from ((f".NAME{way}", model) for way, model in models_in(get_args(annotation)[1]))
+
+
+def _plain_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines that begin outside of strings and arrays which span lines."""
+    quote, depth = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        rest = line
+        if quote:
+            _, closed, rest = line.partition(quote)
+            if not closed:
+                continue
+            quote = ""
+        elif not depth:
+            yield number, line
+        if not depth and _TABLE.match(line):
+            continue
+        bare, quote = _without_strings(rest)
+        depth = max(0, depth + bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}"))
+
+
+def _without_strings(line: str) -> tuple[str, str]:
+    """The line without its strings and comment, and the quote of a string that is still open at its end."""
+    bare, at = "", 0
+    while match := _STRING.search(line, at):
+        bare, at = bare + line[at : match.start()], match.end()
+        if match[0] in {'"""', "'''"}:
+            end = line.find(match[0], at)
+            if end < 0:
+                return bare, match[0]
+            at = end + 3
+    return bare + line[at:], ""
+
+
+def _parts(text: str) -> Path:
+    """The keys of a dotted key, unquoted."""
+    value: Any = tomllib.loads(f"{text} = 0")
+    parts: list[str | int] = []
+    while isinstance(value, dict):
+        name, value = next(iter(value.items()))
+        parts.append(name)
+    return tuple(parts)
+
+
+def _enter(parts: Path, tables: dict[Path, int], *, many: bool) -> Path:
+    """The full path of a table header: an element of an array of tables is reached through its index."""
+    here: Path = ()
+    for place, part in enumerate(parts):
+        here = (*here, part)
+        if many and place == len(parts) - 1:
+            tables[here] = tables.get(here, -1) + 1
+        if here in tables:
+            here = (*here, tables[here])
+    return here
+
+
+def _problem(detail: ErrorDetails, model: type[BaseModel], lines: dict[Path, int]) -> Problem:
+    path = detail["loc"]
+    if detail["type"] == "extra_forbidden":
+        message = _unknown(path, model)
+    elif detail["type"] == "missing":
+        message = "is missing; it has no default" + _described(path, model)
+    else:
+        message = _words(detail) + _shown(path, detail["input"])
+    return Problem(key=dotted(path), line=line_of(path, lines), message=message)
+
+
+def _unknown(path: Path, model: type[BaseModel]) -> str:
+    parent = _model_at(path[:-1], model)
+    names = tuple(parent.model_fields) if parent else ()
+    if name := nearest(str(path[-1]), names):
+        return f"is no setting; did you mean {name}?"
+    elsewhere = [key for key in keys_of(model) if key.rpartition(".")[2] == path[-1]]
+    if elsewhere:
+        return f"is no setting here; did you mean {elsewhere[0]}?"
+    return f"is no setting; known here are {', '.join(names)}" if names else "is no setting"
+
+
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The dotted keys of every setting of a model, ``[]`` and ``NAME`` standing for an element and a table's name."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{name}"
+        inner = list(models_in(field.annotation))
+        if not inner:
+            yield key
+        for way, child in inner:
+            yield from keys_of(child, f"{key}{way}.")
+
+
+def _model_at(path: Path, model: type[BaseModel]) -> type[BaseModel] | None:
+    """The model that a path of an error leads to."""
+    here: type[BaseModel] = model
+    rest = list(path)
+    while rest:
+        field = here.model_fields.get(str(rest.pop(0)))
+        inner = next(models_in(field.annotation), None) if field else None
+        if inner is None:
+            return None
+        way, here = inner
+        rest = rest[way.count("[]") + way.count(".NAME") :]
+    return here
+
+
+def _described(path: Path, model: type[BaseModel]) -> str:
+    parent = _model_at(path[:-1], model)
+    field = parent.model_fields.get(str(path[-1])) if parent else None
+    return f" ({field.description})" if field and field.description else ""
+
+
+_WORDS = {
+    "string_type": "must be text in quotes",
+    "path_type": "must be a path in quotes",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list, in [brackets]",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be one of {expected}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "value_error": "{error}",
+}
+
+
+def _words(detail: ErrorDetails) -> str:
+    words = _WORDS.get(detail["type"])
+    return words.format(**detail.get("ctx", {})) if words else detail["msg"]
+
+
+def _shown(path: Path, value: Any) -> str:
+    """The wrong value, cut short; never one that may be a secret."""
+    if any(isinstance(part, str) and _SECRET.search(part) for part in path):
+        return ""
+    if isinstance(value, dict | list):
+        return f", not {'a table' if isinstance(value, dict) else 'a list'}"
+    text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+    return f", not {text[:57]}..." if len(text) > 60 else f", not {text}"

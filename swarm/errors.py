@@ -7,6 +7,7 @@ SwarmError
 │   └── TaskNotFoundError
 ├── DaemonError        the daemon is not there, already there, or does not answer
 ├── BrokerError        the broker is not there or turned a call down
+│   └── BrokerUnreachableError  it is not there, or its forge is not: the same call may do later
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
 └── StoreError         the database is unusable
 """
@@ -44,6 +45,10 @@ class DaemonError(SwarmError):
 
 class BrokerError(SwarmError):
     """The broker is not there or turned a call down."""
+
+
+class BrokerUnreachableError(BrokerError):
+    """The broker does not answer, or cannot reach its forge: the same call may do later."""
 
 
 class BudgetExceededError(SwarmError):

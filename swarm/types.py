@@ -81,6 +81,9 @@ class TaskRequest(Frozen):
     paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")
     title: str | None = Field(default=None, max_length=200)
     idempotency_key: str | None = Field(default=None, max_length=200)
+    task: TaskId | None = Field(
+        default=None, description="the id to give it: the task that the capability was granted for; default: a new one"
+    )
 
 
 class Task(Frozen):

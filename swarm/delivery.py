@@ -1,0 +1,211 @@
+"""The only door to the broker: its verbs over a unix socket, and a sealed tree dressed as a proposal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from broker.wire import (
+    Evidence,
+    Explanation,
+    Grant,
+    GrantRequest,
+    Health,
+    MirrorRequest,
+    Problem,
+    Proposal,
+    Receipt,
+    Refusal,
+    Repositories,
+    TestResult,
+    encode_proposal,
+)
+from swarm.errors import BrokerError, BrokerUnreachableError
+from swarm.types import Attempt, CheckReport, Conclusion, Spent, Task, TestRun
+
+Verdict = Receipt | Refusal
+
+_VERDICT: TypeAdapter[Verdict] = TypeAdapter(Receipt | Refusal)
+_JSON = {"content-type": "application/json"}
+_NAMES = 500  # of tests, as many as the wire takes
+_START = "start the broker (swarm-broker serve), then try again"
+
+
+class BrokerClient:
+    """A connection to the broker behind ``socket``; use it with ``async with``.
+
+    Every verb raises BrokerError with the broker's own words when it turns the call down, and BrokerUnreachableError
+    when it does not answer or cannot reach its forge. ``patience`` is for how many seconds a lost connection is tried again,
+    safely since every verb may be repeated; ``timeout`` bounds one call, in seconds.
+    """
+
+    def __init__(self, socket: Path, *, patience: float = 20.0, timeout: float = 120.0) -> None:
+        self._socket = socket
+        self._patience = patience
+        self._http = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=str(socket)),
+            base_url="http://broker",
+            timeout=httpx.Timeout(timeout, connect=10.0),
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+
+    async def health(self) -> Health:
+        """Whether it lives, as whom, and which roles it gives us. Asked once, never again."""
+        return Health.model_validate_json((await self._call("GET", "/v1/health")).content)
+
+    async def repositories(self) -> Repositories:
+        """What it knows, without addresses."""
+        return Repositories.model_validate_json((await self._again("GET", "/v1/repositories")).content)
+
+    async def grant(self, request: GrantRequest) -> Grant:
+        """The right to have one task's result proposed. A person's verb: the broker checks who calls."""
+        return Grant.model_validate_json((await self._again("POST", "/v1/grant", _body(request))).content)
+
+    @asynccontextmanager
+    async def mirror(self, request: MirrorRequest) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
+        """The granted base commit and a pack of what it needs beyond ``have``, as a stream open inside the context."""
+        try:
+            async with self._http.stream("POST", "/v1/mirror", content=_body(request), headers=_JSON) as response:
+                if response.is_error:
+                    await response.aread()
+                _raise_for(response)
+                yield response.headers["x-base-commit"], response.aiter_bytes()
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+
+    async def propose(self, proposal: Proposal, pack: bytes) -> Verdict:
+        """Offer a sealed tree. The same id again gives the same verdict, so a lost answer is simply asked for again."""
+        body = await asyncio.to_thread(encode_proposal, proposal, pack)
+        return _VERDICT.validate_json((await self._again("POST", "/v1/propose", body)).content)
+
+    async def explain(self, proposal: Proposal, pack: bytes) -> Explanation:
+        """What the verdict would be, every finding at once; nothing is pushed."""
+        body = await asyncio.to_thread(encode_proposal, proposal, pack)
+        return Explanation.model_validate_json((await self._again("POST", "/v1/explain", body)).content)
+
+    async def proposal(self, name: str) -> Verdict | None:
+        """The verdict on an earlier proposal; None where the broker never saw it."""
+        response = await self._again("GET", f"/v1/proposals/{name}", missing_ok=True)
+        return None if response.status_code == 404 else _VERDICT.validate_json(response.content)
+
+    async def _again(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
+        """One call, repeated while the broker does not answer, for as long as patience lasts."""
+        call: Callable[[], Awaitable[httpx.Response]] = lambda: self._call(method, path, body, missing_ok=missing_ok)  # noqa: E731
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(BrokerUnreachableError),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=0.2, max=5.0),
+            reraise=True,
+        )
+        return await retrying(call)
+
+    async def _call(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
+        try:
+            response = await self._http.request(method, path, content=body or None, headers=_JSON if body else None)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if not (missing_ok and response.status_code == 404):
+            _raise_for(response)
+        return response
+
+    def _unreachable(self, error: httpx.HTTPError) -> BrokerUnreachableError:
+        why = str(error) or type(error).__name__
+        return BrokerUnreachableError(f"the broker does not answer at {self._socket}: {why}", _START)
+
+
+def _body(message: BaseModel) -> bytes:
+    return message.model_dump_json().encode()
+
+
+def _raise_for(response: httpx.Response) -> None:
+    """The broker's Problem as an error; a fault on its side (5xx) may pass, a refusal (4xx) will not."""
+    if not response.is_error:
+        return
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        problem = Problem(code="unknown", message=f"the broker answered with status {response.status_code}")
+    kind = BrokerUnreachableError if response.status_code >= 500 else BrokerError
+    raise kind(problem.message, problem.mend)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Everything a proposal is made of; ``refusals`` counts the earlier verdicts against this task."""
+
+    task: Task
+    attempt: Attempt
+    conclusion: Conclusion
+    report: CheckReport | None
+    spent: Spent
+    tree: str
+    sandbox: str = ""
+    refusals: int = 0
+
+
+def compose(offer: Offer) -> Proposal:
+    """The proposal for an offer.
+
+    Its id follows from the task alone, so whatever was delivered for a task before, by any attempt, is what a second
+    delivery is answered with. Only a refusal opens a new id.
+    """
+    task, conclusion = offer.task, offer.conclusion
+    name = task.id if not offer.refusals else f"{task.id}-{offer.refusals + 1}"
+    return Proposal(
+        id=name,
+        capability=task.request.capability,
+        task=task.id,
+        base_commit=task.request.base_commit,
+        tree=offer.tree,
+        title=_title(task, conclusion),
+        body=conclusion.summary[:64_000],
+        evidence=_evidence(offer),
+    )
+
+
+def _title(task: Task, conclusion: Conclusion) -> str:
+    words = task.request.title or conclusion.title or task.request.instructions
+    lines = words.strip().splitlines() or [task.id]
+    return lines[0][:200]
+
+
+def _evidence(offer: Offer) -> Evidence:
+    report = offer.report
+    return Evidence(
+        before=_result(report.base) if report else None,
+        after=_result(report.proposal) if report else None,
+        fixed=report.fixed[:_NAMES] if report else (),
+        broken=report.broken[:_NAMES] if report else (),
+        model=offer.conclusion.model[:200],
+        tier=offer.attempt.tier[:100],
+        strategy=offer.attempt.strategy[:100],
+        attempts=max(1, offer.spent.attempts),
+        tokens=offer.spent.tokens,
+        seconds=offer.spent.wall,
+        sandbox=offer.sandbox[:200],
+    )
+
+
+def _result(run: TestRun | None) -> TestResult | None:
+    if run is None:
+        return None
+    return TestResult(
+        command=run.command[:4000], exit_code=run.exit_code, passed=len(run.passed), failed=run.failed[:_NAMES]
+    )

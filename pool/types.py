@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "tool_calls", "other"]
 
+CANARY_TOOL = "swarm_canary"
+"""Name of the tool that an endpoint is asked to call once, to see whether it really speaks tool calls."""
+
 
 class Frozen(BaseModel):
     """Base of the room's values: immutable, unknown fields refused."""

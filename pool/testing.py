@@ -1,0 +1,510 @@
+"""Pretend parts for tests: a vLLM server over real HTTP that follows a script, and a pool that does.
+
+The server keeps the facts that `tests/contract` also asks of a real vLLM and of the embedded llama.cpp server: its
+routes, its error bodies, its metrics, its silent disregard of fields it does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pool.errors import PermanentError, PoolError
+from pool.types import CANARY_TOOL, ChatRequest, Choice, CompletionRequest, Reply, ToolCall, Usage
+
+BLOCK = 16  # tokens of one block of the pretend KV cache; only whole blocks are reused
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong instead of a reply. Made by the functions below."""
+
+    kind: Literal["status", "reset", "cut", "hang"]
+    status: int = 500
+    body: JSON = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A reply (or fault) that takes its time, in seconds."""
+
+    seconds: float
+    then: Scripted = "ok"
+
+
+Scripted = str | JSON | Choice | Fault | Slow
+"""One scripted answer: text, a JSON value to be sent as text, a whole choice, a fault, or any of these, slowly."""
+
+Script = Iterable[Scripted] | Callable[["Recorded"], Scripted] | None
+
+
+def error(status: int, message: str, *, type_: str = "BadRequestError", param: str | None = None) -> Fault:
+    """An error in vLLM's shape."""
+    body = {"error": {"message": message, "type": type_, "param": param, "code": status}}
+    return Fault("status", status, body)
+
+
+def overload(retry_after: float | None = None, status: int = 429) -> Fault:
+    """The server is full; ``retry_after`` is told in the header, in seconds."""
+    headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
+    body = error(status, "too many requests", type_="ServiceUnavailableError").body
+    return Fault("status", status, body, headers)
+
+
+def server_error() -> Fault:
+    """A plain 500."""
+    return error(500, "Internal server error", type_="InternalServerError")
+
+
+def engine_dead() -> Fault:
+    """What vLLM says when its engine has died; the process leaves soon after."""
+    message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+    return error(500, message, type_="InternalServerError")
+
+
+def overflow(window: int = 4096) -> Fault:
+    """vLLM's refusal of a prompt that is too long."""
+    return error(
+        400,
+        f"This model's maximum context length is {window} tokens. However, your prompt contains at least {window + 1} "
+        "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input "
+        f"prompt. (parameter=input_tokens, value={window + 1})",
+        param="input_tokens",
+    )
+
+
+def reset() -> Fault:
+    """The connection is reset before the first byte of an answer."""
+    return Fault("reset")
+
+
+def cut() -> Fault:
+    """The connection is reset after the headers and a part of the body."""
+    return Fault("cut")
+
+
+def hang() -> Fault:
+    """No answer, ever."""
+    return Fault("hang")
+
+
+def call(name: str, /, **arguments: Any) -> Choice:
+    """A choice that calls one tool."""
+    return Choice(
+        tool_calls=(ToolCall(id=f"call-{name}", name=name, arguments=json.dumps(arguments)),),
+        finish_reason="tool_calls",
+    )
+
+
+def example(schema: JSON) -> Any:
+    """A smallest value that fits a JSON schema (of the plain kind: no references)."""
+    fixed = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    if fixed:
+        return fixed[0]
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    if branches:
+        return example(branches[0])
+    kind = schema.get("type", "string")
+    if kind == "object":
+        return {name: example(inner) for name, inner in schema.get("properties", {}).items()}
+    if kind == "array":
+        return [example(schema.get("items", {}))] * schema.get("minItems", 0)
+    plain = {"boolean": True, "null": None, "string": "x" * schema.get("minLength", 2)}
+    return plain.get(kind, schema.get("minimum", 0))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One request as the server got it."""
+
+    path: str
+    body: JSON
+    headers: dict[str, str]
+
+    @property
+    def prompt(self) -> str:
+        """The text that a model would see."""
+        if "prompt" in self.body:
+            return str(self.body["prompt"])
+        return "\n".join(str(message.get("content") or "") for message in self.body.get("messages", ()))
+
+
+@dataclass
+class PretendServer:
+    """A pretend vLLM server. ``requests`` holds what it was asked; probes for tool calls are held apart."""
+
+    script: Script = None
+    model: str = "pretend"
+    window: int = 8192
+    tools: Literal["native", "text", "refused"] = "native"
+    details: bool = True
+    delay: float = 0.0
+    health: int = 200
+    port: int = 0
+    requests: list[Recorded] = field(default_factory=list)
+    probes: list[Recorded] = field(default_factory=list)
+    running: int = 0
+    peak: int = 0
+    dropped: int = 0
+    prompt_tokens: int = 0
+    generated: int = 0
+
+    def __post_init__(self) -> None:
+        self._queue: deque[Scripted] = deque()
+        self._scripted = self.script is not None
+        if self.script is not None and not callable(self.script):
+            self._queue.extend(self.script)
+        self._seen: deque[list[str]] = deque(maxlen=64)
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._transports: dict[tuple[str, int], asyncio.Transport] = {}
+
+    @property
+    def url(self) -> str:
+        """Base address for an `EndpointConfig`."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def queue(self, *replies: Scripted) -> None:
+        """Append to the script."""
+        self._scripted = True
+        self._queue.extend(replies)
+
+    async def start(self) -> None:
+        """Listen; after `stop` on the same port again."""
+        listener = socket.create_server(("127.0.0.1", self.port), backlog=1024)
+        self.port = listener.getsockname()[1]
+        self._stopping = asyncio.Event()
+        config = uvicorn.Config(
+            self._app(),
+            http=self._protocol(),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        await self._server.up.wait()
+
+    async def stop(self) -> None:
+        """Die: every connection is reset and nobody listens any more."""
+        self._stopping.set()
+        for transport in tuple(self._transports.values()):
+            transport.abort()
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+            self._server = self._task = None
+
+    def _protocol(self) -> type[H11Protocol]:
+        transports = self._transports
+
+        class Tracked(H11Protocol):
+            """Remembers its transport, so that a fault can reset it."""
+
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+                super().connection_made(transport)
+                transports[transport.get_extra_info("peername")[:2]] = transport
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                transports.pop(self.transport.get_extra_info("peername")[:2], None)
+                super().connection_lost(exc)
+
+        return Tracked
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/version", self._version),
+                Route("/metrics", self._metrics),
+                Route("/v1/models", self._models),
+                Route("/v1/chat/completions", self._generate, methods=["POST"]),
+                Route("/v1/completions", self._generate, methods=["POST"]),
+            ]
+        )
+
+    async def _health(self, _: Request) -> Response:
+        return Response(status_code=self.health)
+
+    async def _version(self, _: Request) -> Response:
+        return JSONResponse({"version": "0.0.0+pretend"})
+
+    async def _models(self, _: Request) -> Response:
+        card = {"id": self.model, "object": "model", "owned_by": "vllm", "root": self.model, "parent": None}
+        return JSONResponse({"object": "list", "data": [{**card, "max_model_len": self.window}]})
+
+    async def _metrics(self, _: Request) -> Response:
+        labels = f'{{engine="0",model_name="{self.model}"}}'
+        gauges = {"num_requests_running": self.running, "num_requests_waiting": 0, "kv_cache_usage_perc": 0.0}
+        counters = {"prompt_tokens": self.prompt_tokens, "generation_tokens": self.generated, "num_preemptions": 0}
+        lines = [f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}" for name, value in gauges.items()]
+        lines += [f"# TYPE vllm:{name} counter\nvllm:{name}_total{labels} {value}" for name, value in counters.items()]
+        return PlainTextResponse("\n".join(lines) + "\n")
+
+    async def _generate(self, request: Request) -> Response:
+        recorded = Recorded(request.url.path, await request.json(), dict(request.headers))
+        probe = any(t["function"]["name"] == CANARY_TOOL for t in recorded.body.get("tools", ()))
+        (self.probes if probe else self.requests).append(recorded)
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+        try:
+            scripted = self._refusal(recorded) or (self._canary(recorded) if probe else self._next(recorded))
+            return await self._play(scripted, recorded, request)
+        finally:
+            self.running -= 1
+
+    def _next(self, recorded: Recorded) -> Scripted:
+        if callable(self.script):
+            return self.script(recorded)
+        if self._queue:
+            return self._queue.popleft()
+        if self._scripted:
+            return error(400, "the script of the pretend server is over")
+        return self._default(recorded)
+
+    def _default(self, recorded: Recorded) -> Scripted:
+        body = recorded.body
+        if body.get("tools") and self.tools == "native":
+            function = body["tools"][0]["function"]
+            return call(function["name"], **example(function["parameters"]))
+        schema = body.get("structured_outputs", {}).get("json")
+        if body.get("response_format", {}).get("type") == "json_schema":
+            schema = body["response_format"]["json_schema"]["schema"]
+        return "ok" if schema is None else json.dumps(example(schema), separators=(",", ":"))
+
+    def _canary(self, recorded: Recorded) -> Scripted:
+        return self._default(recorded) if self.tools == "native" else "I would call the tool."
+
+    def _refusal(self, recorded: Recorded) -> Fault | None:
+        body = recorded.body
+        if body.get("model") != self.model:
+            message = f"The model `{body.get('model')}` does not exist. Valid aliases: {self.model}."
+            return error(404, message, type_="NotFoundError", param="model")
+        if len(tokens(recorded.prompt)) > self.window:
+            return overflow(self.window)
+        if (asked := body.get("max_tokens") or 0) > self.window:
+            message = (
+                f"max_tokens={asked} cannot be greater than max_model_len={self.window}. Please request fewer output"
+            )
+            return error(400, f"{message} tokens. (parameter=max_tokens, value={asked})", param="max_tokens")
+        if body.get("tools") and self.tools == "refused" and body.get("tool_choice", "auto") == "auto":
+            return error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
+        return None
+
+    async def _play(self, scripted: Scripted, recorded: Recorded, request: Request) -> Response:
+        seconds = self.delay
+        while isinstance(scripted, Slow):
+            seconds, scripted = seconds + scripted.seconds, scripted.then
+        hangs = isinstance(scripted, Fault) and scripted.kind == "hang"
+        if (seconds or hangs) and not await self._linger(None if hangs else seconds, request):
+            self.dropped += 1
+            return Response(status_code=499)
+        if isinstance(scripted, Fault):
+            return self._fault(scripted, request)
+        return self._answer(scripted, recorded)
+
+    async def _linger(self, seconds: float | None, request: Request) -> bool:
+        """Wait; False when the client hung up or the server stopped meanwhile."""
+        gone = asyncio.create_task(_hung_up(request))
+        stopping = asyncio.create_task(self._stopping.wait())
+        done, pending = await asyncio.wait({gone, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        return not done
+
+    def _fault(self, fault: Fault, request: Request) -> Response:
+        transport = self._transports.get((request.client.host, request.client.port)) if request.client else None
+        if fault.kind == "reset" and transport is not None:
+            transport.abort()
+        if fault.kind == "cut":
+            return _Cut(transport)
+        return JSONResponse(fault.body, status_code=fault.status, headers=fault.headers)
+
+    def _answer(self, scripted: str | JSON | Choice, recorded: Recorded) -> Response:
+        choice = _as_choice(scripted)
+        count = recorded.body.get("n") or 1
+        usage = self._usage(recorded, choice, count)
+        head = {"id": "pretend", "created": 0, "model": self.model, "usage": usage}
+        if recorded.path.endswith("/chat/completions"):
+            choices = [_chat_choice(choice, index) for index in range(count)]
+            return JSONResponse({**head, "object": "chat.completion", "choices": choices})
+        choices = [
+            {"index": index, "text": choice.content, "finish_reason": choice.finish_reason, "logprobs": None}
+            for index in range(count)
+        ]
+        return JSONResponse({**head, "object": "text_completion", "choices": choices})
+
+    def _usage(self, recorded: Recorded, choice: Choice, count: int) -> JSON:
+        prompt = tokens(recorded.prompt)
+        cached = max((_common(prompt, seen) for seen in self._seen), default=0) // BLOCK * BLOCK
+        self._seen.append(prompt)
+        generated = count * max(1, len(tokens(choice.content)))
+        self.prompt_tokens += len(prompt)
+        self.generated += generated
+        return {
+            "prompt_tokens": len(prompt),
+            "completion_tokens": generated,
+            "total_tokens": len(prompt) + generated,
+            "prompt_tokens_details": {"cached_tokens": cached} if self.details else None,
+        }
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the program that it runs in, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self.up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Cut(Response):
+    """Promises more bytes than it sends, then resets the connection."""
+
+    def __init__(self, transport: asyncio.Transport | None) -> None:
+        super().__init__(media_type="application/json")
+        self.transport = transport
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002  ASGI's form
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"id": "pre', "more_body": True})
+        await asyncio.sleep(0.02)
+        if self.transport is not None:
+            self.transport.abort()
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def tokens(text: str) -> list[str]:
+    """The pretend tokenizer: words and marks."""
+    return re.findall(r"\w+|[^\w\s]", text)
+
+
+def _common(left: list[str], right: list[str]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+
+
+def _as_choice(scripted: str | JSON | Choice) -> Choice:
+    if isinstance(scripted, Choice):
+        return scripted
+    return Choice(content=scripted if isinstance(scripted, str) else json.dumps(scripted))
+
+
+def _chat_choice(choice: Choice, index: int) -> JSON:
+    calls = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+        for c in choice.tool_calls
+    ]
+    message = {
+        "role": "assistant",
+        "content": choice.content or None,
+        "tool_calls": calls or None,
+        "reasoning": choice.reasoning or None,
+    }
+    return {"index": index, "message": message, "finish_reason": choice.finish_reason, "logprobs": None}
+
+
+@asynccontextmanager
+async def pretend_vllm(replies: Script = None, **settings: Any) -> AsyncIterator[PretendServer]:
+    """A pretend vLLM server on a free loopback port.
+
+    ``replies``: a list played in order (past its end the server refuses with 400), a function of the recorded request,
+    or nothing: then it says "ok", fits the schema or calls the first tool, as asked. ``settings`` are the fields of
+    `PretendServer`.
+    """
+    server = PretendServer(script=replies, **settings)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+PoolScripted = Reply | Choice | str | PoolError | Callable[[ChatRequest | CompletionRequest], "PoolScripted"]
+
+
+class ScriptedPool:
+    """A pool that answers from a script, for tests of what stands above it. Keeps the protocol of `swarm.work.Chat`.
+
+    ``script`` is a list played in order, or one function of the request. An error in it is raised; past its end the
+    pool raises PermanentError. Text and choices are repeated ``n`` times, as asked.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[PoolScripted] | Callable[[ChatRequest | CompletionRequest], PoolScripted],
+        *,
+        native: bool = True,
+    ) -> None:
+        self.requests: list[ChatRequest | CompletionRequest] = []
+        self._script = script if callable(script) else deque(script)
+        self._native = native
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """The next scripted reply."""
+        return self._play(request)
+
+    async def complete(self, request: CompletionRequest) -> Reply:
+        """The next scripted reply."""
+        return self._play(request)
+
+    async def native_tools(self, tier: str) -> bool:  # noqa: ARG002  the protocol names it
+        """As told at the start."""
+        return self._native
+
+    def _play(self, request: ChatRequest | CompletionRequest) -> Reply:
+        self.requests.append(request)
+        scripted: PoolScripted = self._script if callable(self._script) else self._pop()
+        while callable(scripted):
+            scripted = scripted(request)
+        if isinstance(scripted, PoolError):
+            raise scripted
+        if isinstance(scripted, Reply):
+            return scripted
+        choice = _as_choice(scripted)
+        usage = Usage(
+            prompt_tokens=len(_text(request)) // 4, completion_tokens=request.n * (1 + len(choice.content) // 4)
+        )
+        return Reply(choices=(choice,) * request.n, usage=usage, endpoint="scripted", model="scripted", seconds=0.0)
+
+    def _pop(self) -> PoolScripted:
+        if not self._script:
+            raise PermanentError("the script of the pretend pool is over")
+        return self._script.popleft()  # type: ignore[union-attr]
+
+
+def _text(request: ChatRequest | CompletionRequest) -> str:
+    if isinstance(request, CompletionRequest):
+        return request.prompt
+    return "\n".join(message.content for message in request.messages)

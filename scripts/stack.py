@@ -1,0 +1,246 @@
+"""A running stack: broker and daemon as separate processes on given paths, each stopped by its pid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from house import Account, House
+
+STOP_SECONDS = 20.0
+
+
+class StackError(Exception):
+    """A process of the stack did not do what it should; the message holds the end of its log."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a stack keeps what. Everything lies under ``base``, each user's part in a folder of its own."""
+
+    base: Path
+
+    @property
+    def swarm_toml(self) -> Path:
+        """The daemon's and the command line's settings, readable by all."""
+        return self.base / "etc" / "swarm.toml"
+
+    @property
+    def broker_toml(self) -> Path:
+        """The broker's settings and secrets, readable by the broker's user alone."""
+        return self.base / "broker" / "broker.toml"
+
+    @property
+    def daemon_state(self) -> Path:
+        """Database, git objects and logs of the daemon."""
+        return self.base / "swarm" / "state"
+
+    @property
+    def broker_state(self) -> Path:
+        """What the broker keeps."""
+        return self.base / "broker" / "state"
+
+    @property
+    def daemon_socket(self) -> Path:
+        """Where the daemon listens."""
+        return self.base / "swarm" / "run" / "swarm.sock"
+
+    @property
+    def broker_socket(self) -> Path:
+        """Where the broker listens."""
+        return self.base / "broker-run" / "broker.sock"
+
+    @property
+    def forge(self) -> Path:
+        """The local forge: a folder of bare repositories that the broker's user owns."""
+        return self.base / "broker" / "forge"
+
+    @property
+    def logs(self) -> Path:
+        """What the two processes print."""
+        return self.base / "log"
+
+    def make(self, house: House) -> None:
+        """Make the folders, each with its owner and no more rights than needed."""
+        for path, owner, mode in (
+            (self.base, house.person, 0o755),
+            (self.base / "etc", house.person, 0o755),
+            (self.logs, house.person, 0o755),
+            (self.base / "swarm", house.daemon, 0o755),
+            (self.daemon_state, house.daemon, 0o700),
+            (self.daemon_socket.parent, house.daemon, 0o755),
+            (self.base / "broker", house.broker, 0o700),
+            (self.broker_state, house.broker, 0o700),
+            (self.forge, house.broker, 0o700),
+            (self.broker_socket.parent, house.broker, 0o755),
+        ):
+            path.mkdir(parents=True, exist_ok=True)
+            give(path, owner, mode)
+
+
+def give(path: Path, owner: Account, mode: int) -> None:
+    """Hand ``path`` to ``owner`` with exactly ``mode``."""
+    if os.getuid() == 0:
+        os.chown(path, owner.uid, owner.gid)
+    path.chmod(mode)
+
+
+def write(path: Path, text: str, owner: Account, mode: int) -> None:
+    """Write a file that never was readable by more than ``mode`` says."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    give(path, owner, mode)
+
+
+def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The few variables that a process of the stack gets; nothing is inherited."""
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8", **(extra or {})}
+
+
+@dataclass
+class Process:
+    """One long-running process of the stack."""
+
+    name: str
+    argv: tuple[str, ...]
+    account: Account
+    env: dict[str, str]
+    log: Path
+    popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id. Raises StackError when it was not started."""
+        if self.popen is None:
+            raise StackError(f"the {self.name} was not started")
+        return self.popen.pid
+
+    def start(self) -> None:
+        """Start it in a session of its own, its output going to its log."""
+        user, group, groups = identity(self.account)
+        with self.log.open("ab") as log:
+            self.popen = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=self.env,
+                start_new_session=True, user=user, group=group, extra_groups=groups,
+            )  # fmt: skip
+
+    def wait_for(self, path: Path, seconds: float = 60.0) -> None:
+        """Wait until the unix socket ``path`` takes connections. Raises StackError when it does not."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.popen is None or self.popen.poll() is not None:
+                break
+            with socket.socket(socket.AF_UNIX) as probe:
+                if probe.connect_ex(str(path)) == 0:
+                    return
+            time.sleep(0.05)
+        raise StackError(f"the {self.name} does not listen on {path}\n{self.tail()}")
+
+    def kill(self) -> None:
+        """Kill this one process at once, as a crash would; what it started is left to notice by itself."""
+        if self.popen is not None:
+            self.popen.kill()
+            self.popen.wait()
+
+    def stop(self) -> None:
+        """Ask it to end, insist after a while, and end whatever is left of its session."""
+        if self.popen is None:
+            return
+        if self.popen.poll() is None:
+            self.popen.terminate()
+            try:
+                self.popen.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+        self.popen.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen = None
+
+    def tail(self, lines: int = 40) -> str:
+        """The end of its log."""
+        text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+        return f"--- the end of {self.log}\n" + "\n".join(text.splitlines()[-lines:])
+
+
+def identity(account: Account) -> tuple[int | None, int | None, list[int] | None]:
+    """What subprocess takes as user, group and extra_groups to run as ``account``; all None for who runs this."""
+    if os.getuid() != 0 or account.uid == 0:
+        return None, None, None
+    return account.uid, account.gid, []
+
+
+@dataclass(frozen=True)
+class Repository:
+    """One repository of the local forge, as broker and daemon are told of it."""
+
+    name: str
+    path: Path
+    test_command: str
+    base: str = "main"
+
+
+def broker_toml(layout: Layout, house: House, repositories: tuple[Repository, ...], credential: Path) -> str:
+    """A broker.toml for a local forge whose repositories share one credential file."""
+    lines = [
+        f'socket = "{layout.broker_socket}"',
+        f'state = "{layout.broker_state}"',
+        "[roles]",
+        f"person = [{house.person.uid}]",
+        f"coordinator = [{house.daemon.uid}]",
+    ]
+    for repository in repositories:
+        lines += [
+            f"[repositories.{repository.name}]",
+            'forge = "local"',
+            f'path = "{repository.path}"',
+            f'default_base = "{repository.base}"',
+            f'credential_file = "{credential}"',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def swarm_toml(layout: Layout, repositories: tuple[Repository, ...], pool: str, more: str = "") -> str:
+    """A swarm.toml; ``pool`` and ``more`` are further tables in TOML."""
+    lines = [
+        "[daemon]",
+        f'state = "{layout.daemon_state}"',
+        f'socket = "{layout.daemon_socket}"',
+        "drain_timeout = 10.0",
+        "[broker]",
+        f'socket = "{layout.broker_socket}"',
+    ]
+    for repository in repositories:
+        lines += [f"[repositories.{repository.name}]", f"test_command = '{repository.test_command}'"]
+    return "\n".join([*lines, pool, more, ""])
+
+
+def bare_repository(source: Path, target: Path, owner: Account) -> None:
+    """Turn the folder ``source`` into a bare repository with one commit, which belongs to ``owner``."""
+    if target.exists():
+        shutil.rmtree(target)
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        shutil.copytree(source, tree, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"))
+        env = environment(Path(scratch), {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"})
+        who = ["-c", "user.name=A Person", "-c", "user.email=person@example.org", "-c", "commit.gpgsign=false"]
+        for command in (
+            ["init", "-q", "-b", "main", str(tree)],
+            ["-C", str(tree), "add", "-A", "-f"],
+            ["-C", str(tree), *who, "commit", "-q", "-m", "Begin"],
+            ["clone", "-q", "--bare", "--no-hardlinks", str(tree), str(target)],
+            ["--git-dir", str(target), "remote", "remove", "origin"],
+        ):
+            subprocess.run(["git", *command], check=True, env=env, capture_output=True)
+    for path in (target, *target.rglob("*")):
+        give(path, owner, path.stat().st_mode & 0o700)

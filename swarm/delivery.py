@@ -78,6 +78,10 @@ class BrokerClient:
         """The right to have one task's result proposed. A person's verb: the broker checks who calls."""
         return Grant.model_validate_json((await self._again("POST", "/v1/grant", _body(request))).content)
 
+    async def grant_task(self, repository: str, base: str | None, task: str) -> Grant:
+        """`grant` in plain words, for callers that do not see the wire. ``base`` None is the default branch."""
+        return await self.grant(GrantRequest(repository=repository, base=base, task=task))
+
     @asynccontextmanager
     async def mirror(self, request: MirrorRequest) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
         """The granted base commit and a pack of what it needs beyond ``have``, as a stream open inside the context."""

@@ -4,7 +4,8 @@ SwarmError
 ├── ConfigError        a setting is missing, unknown or impossible
 ├── TaskError          a task cannot be accepted, found or moved
 │   ├── IllegalMoveError
-│   └── TaskNotFoundError
+│   ├── TaskNotFoundError
+│   └── RepositoryNotFoundError
 ├── DaemonError        the daemon is not there, already there, or does not answer
 ├── BrokerError        the broker is not there or turned a call down
 │   └── BrokerUnreachableError  it is not there, or its forge is not: the same call may do later
@@ -37,6 +38,10 @@ class IllegalMoveError(TaskError):
 
 class TaskNotFoundError(TaskError):
     """No task, or more than one, has this id."""
+
+
+class RepositoryNotFoundError(TaskError):
+    """The broker knows no repository of this name."""
 
 
 class DaemonError(SwarmError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +44,8 @@ class BrokerClient:
     """A connection to the broker behind ``socket``; use it with ``async with``.
 
     Every verb raises BrokerError with the broker's own words when it turns the call down, and BrokerUnreachableError
-    when it does not answer or cannot reach its forge. ``patience`` is for how many seconds a lost connection is tried again,
-    safely since every verb may be repeated; ``timeout`` bounds one call, in seconds.
+    when it does not answer or cannot reach its forge. A lost connection is tried again for ``patience`` seconds, safely
+    since every verb may be repeated; ``timeout`` bounds one call, in seconds.
     """
 
     def __init__(self, socket: Path, *, patience: float = 20.0, timeout: float = 120.0) -> None:
@@ -111,14 +111,13 @@ class BrokerClient:
 
     async def _again(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
         """One call, repeated while the broker does not answer, for as long as patience lasts."""
-        call: Callable[[], Awaitable[httpx.Response]] = lambda: self._call(method, path, body, missing_ok=missing_ok)  # noqa: E731
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(BrokerUnreachableError),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.2, max=5.0),
             reraise=True,
         )
-        return await retrying(call)
+        return await retrying(self._call, method, path, body, missing_ok=missing_ok)
 
     async def _call(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
         try:

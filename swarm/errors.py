@@ -44,6 +44,10 @@ class RepositoryNotFoundError(TaskError):
     """The broker knows no repository of this name."""
 
 
+class StaleClaimError(TaskError):
+    """Another worker has the task by now; what this one found is no longer wanted."""
+
+
 class DaemonError(SwarmError):
     """The daemon is not there, already there, or does not answer."""
 

@@ -168,6 +168,37 @@ class Failure(Frozen):
     mend: str = ""
 
 
+class Sealed(Frozen):
+    """What an attempt left, as git objects in the daemon's trusted git directory."""
+
+    base: str
+    tree: str
+    files: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    changed: bool
+
+
+class Fault(Frozen):
+    """Broken machinery. ``passing`` may go away by itself, ``lasting`` will not, ``person`` needs someone's hand."""
+
+    kind: Literal["passing", "lasting", "person"]
+    failure: Failure
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        return f"{self.failure.what}: {self.failure.why}" + (f" ({self.failure.mend})" if self.failure.mend else "")
+
+
+class AttemptResult(Frozen):
+    """Everything that an attempt came to, before anyone judged it."""
+
+    conclusion: Conclusion
+    sealed: Sealed | None = None
+    report: CheckReport | None = None
+    fault: Fault | None = None
+
+
 class TaskView(Frozen):
     """A task with everything that a person asks of it; made by the store, shown by api and cli."""
 

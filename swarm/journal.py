@@ -1,0 +1,109 @@
+"""The append-only journal of a task: its lines, their kinds, and a bell for whoever follows along.
+
+Kinds, and the keys of their data (a reader skips kinds it does not know):
+
+    state           from, to, reason                       the task moved
+    attempt         number, tier, strategy, carries        an attempt began
+    phase_started   phase                                  prepare, work, seal, check, deliver
+    phase_ended     phase, seconds, ok                     its wall clock; ok is false when it ended in a fault
+    note            text                                   anything worth a person's eye ("interrupted" among them)
+    model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, …
+    command         argv or text, exit_code, seconds, …
+    edit            path
+    candidate       …                                      one sampled repair
+    salvage         ref, tree                              the workspace as it was now is kept under ref
+    sealed          tree, base, files, left_out            the end of the work phase
+    report          verdict, reason, fixed, broken         the checks
+    receipt         proposal, pull_request, number, branch, commit, url
+    refusal         proposal, findings
+    fault           kind, what, why, mend                  broken machinery
+    cancel          —                                      a person asked to stop
+
+Lines between the last `salvage` and the note "interrupted" happened, but what they changed in the workspace is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from swarm.schema import steps
+from swarm.types import Step
+
+
+def append(connection: sa.Connection, step: Step) -> Step:
+    """Write one line inside the caller's transaction; its number is the next of its task, whatever it came with."""
+    last = sa.select(sa.func.coalesce(sa.func.max(steps.c.seq), 0)).where(steps.c.task == step.task)
+    numbered = step.model_copy(update={"seq": connection.execute(last).scalar_one() + 1})
+    values = numbered.model_dump(exclude={"data"}) | {"data": encode(step.data)}
+    connection.execute(steps.insert().values(values))
+    return numbered
+
+
+def read(
+    connection: sa.Connection, task: str, *, after: int = 0, attempt: str | None = None, limit: int = 10_000
+) -> tuple[Step, ...]:
+    """Lines after number ``after``, oldest first."""
+    query = sa.select(steps).where(steps.c.task == task, steps.c.seq > after).order_by(steps.c.seq).limit(limit)
+    if attempt is not None:
+        query = query.where(steps.c.attempt == attempt)
+    return tuple(_step(row) for row in connection.execute(query))
+
+
+def phase_seconds(connection: sa.Connection, tasks: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Seconds of wall clock by task and phase, over all attempts."""
+    query = sa.select(steps).where(steps.c.task.in_(tasks), steps.c.kind == "phase_ended")
+    sums: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in connection.execute(query):
+        data = json.loads(row.data)
+        sums[row.task][data["phase"]] = sums[row.task].get(data["phase"], 0.0) + data["seconds"]
+    return sums
+
+
+def encode(data: dict[str, Any]) -> str:
+    """Data as JSON text. Half characters, which a model's output may hold and a database may not, become "?"."""
+    return json.dumps(data, ensure_ascii=False, default=_plain).encode("utf-8", "replace").decode()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+def _step(row: sa.Row[Any]) -> Step:
+    return Step(task=row.task, attempt=row.attempt, seq=row.seq, at=row.at, kind=row.kind, data=json.loads(row.data))
+
+
+class Bell:
+    """Wakes those who wait for a task's next line. Rung from the event loop alone."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def ring(self, task: str) -> None:
+        """Something was written for the task."""
+        for waiter in self._waiting.get(task, ()):
+            waiter.set()
+
+    def listen(self, task: str) -> asyncio.Event:
+        """Hang up an event; hang it up before reading, or a line in between is missed."""
+        event = asyncio.Event()
+        self._waiting.setdefault(task, set()).add(event)
+        return event
+
+    def leave(self, task: str, event: asyncio.Event) -> None:
+        """Take it down."""
+        waiters = self._waiting.get(task, set())
+        waiters.discard(event)
+        if not waiters:
+            self._waiting.pop(task, None)

@@ -1,0 +1,166 @@
+"""Which state may follow which, and what follows an attempt. Pure: data in, a decision out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from swarm.errors import IllegalMoveError
+from swarm.types import Attempt, AttemptResult, Budget, Ending, Frozen, Spent, TaskState
+
+S = TaskState
+
+FIRST_WAIT = 5.0  # seconds before the first retry of a passing fault; each further one waits four times as long
+
+_ENDS = {
+    S.NO_CHANGE: "the work ended without a change, and none was needed",
+    S.LIMIT_HIT: "the budget was spent",
+    S.GAVE_UP: "the agent said that it cannot do it",
+    S.CHECKS_FAILED: "the tests do not vouch for the change",
+    S.INFRA_FAILED: "machinery of ours is broken",
+    S.NEEDS_PERSON: "only a person can decide what follows",
+    S.CANCELLED: "a person cancelled it",
+}
+
+MOVES: Mapping[tuple[TaskState, TaskState], str] = MappingProxyType(
+    {
+        (S.QUEUED, S.RUNNING): "a worker claimed it",
+        (S.QUEUED, S.CANCELLED): "a person cancelled it before it was claimed",
+        (S.RUNNING, S.QUEUED): "another attempt is to be made",
+        (S.RUNNING, S.DELIVERING): "the checks vouch for the change, so it goes to the broker",
+        (S.DELIVERING, S.DELIVERED): "the forge holds it",
+        (S.DELIVERING, S.REFUSED): "the broker's policy refused it; it is kept for a person",
+        (S.DELIVERING, S.NEEDS_PERSON): "the broker could not take it; the work is kept",
+        **{(S.RUNNING, end): why for end, why in _ENDS.items()},
+        **{(end, S.QUEUED): "a person asked for another try" for end in (*_ENDS, S.REFUSED)},
+    }
+)
+
+
+def why_legal(start: TaskState, end: TaskState) -> str:
+    """The sentence behind a legal move. Raises IllegalMoveError for any other."""
+    try:
+        return MOVES[start, end]
+    except KeyError:
+        raise IllegalMoveError(
+            f"a task that is {start.value} cannot become {end.value}", "see what it is doing with: swarm show ID"
+        ) from None
+
+
+_STATES: Mapping[Ending, TaskState] = MappingProxyType(
+    {
+        "no_change": S.NO_CHANGE,
+        "limit_hit": S.LIMIT_HIT,
+        "gave_up": S.GAVE_UP,
+        "cancelled": S.CANCELLED,
+        "infra_failed": S.INFRA_FAILED,
+    }
+)
+
+
+class Decision(Frozen):
+    """What follows an attempt.
+
+    ``end`` names the final ``state``; ``retry`` is the same again on ``tier`` after ``wait`` seconds, ``climb`` the
+    next tier at once; ``deliver`` hands the sealed tree to the broker.
+    """
+
+    kind: Literal["deliver", "retry", "climb", "end"]
+    reason: str
+    state: TaskState | None = None
+    tier: str | None = None
+    wait: float = 0.0
+
+
+def decide(attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent, ladder: tuple[str, ...]) -> Decision:
+    """What follows an attempt.
+
+    Faults of the machinery are tried again, all of them on the one count of attempts in ``budget``. Faults of the agent
+    are never repeated blindly: they climb to the next tier of ``ladder`` (weakest first; empty where the person pinned
+    the tier) or end.
+    """
+    if result.fault:
+        return _after_fault(attempt, result, budget, spent)
+    ending = result.conclusion.ending
+    reason = result.conclusion.summary or ending
+    if ending == "finished":
+        return _after_checks(attempt, result, budget, spent, ladder)
+    climb = _climb(attempt, budget, spent, ladder) if ending == "gave_up" else None
+    return climb or _end(_STATES[ending], reason)
+
+
+def _after_fault(attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent) -> Decision:
+    fault = result.fault
+    if fault is None:
+        raise AssertionError("asked about a fault that is none")
+    if fault.kind == "person":
+        return _end(S.NEEDS_PERSON, fault.text)
+    if fault.kind == "lasting":
+        return _end(S.INFRA_FAILED, fault.text)
+    if not may_try_again(budget, spent):
+        return _end(S.INFRA_FAILED, f"{fault.text}; after {spent.attempts} attempts")
+    wait = FIRST_WAIT * 4.0 ** (attempt.number - 1)
+    return Decision(kind="retry", reason=fault.text, tier=attempt.tier, wait=min(wait, 600.0))
+
+
+def _after_checks(
+    attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent, ladder: tuple[str, ...]
+) -> Decision:
+    sealed, report = result.sealed, result.report
+    if sealed is None or not sealed.changed:
+        return _end(S.NO_CHANGE, result.conclusion.summary or "the work ended without a change")
+    if report is None or report.verdict == "not_run":
+        why = report.reason if report else "no checks were run"
+        return _end(S.NEEDS_PERSON, f"nothing vouches for the change: {why}")
+    if report.verdict == "passed":
+        return Decision(kind="deliver", reason=f"the checks pass{_fixed(report.fixed)}")
+    return _climb(attempt, budget, spent, ladder) or _end(S.CHECKS_FAILED, report.reason)
+
+
+def _climb(attempt: Attempt, budget: Budget, spent: Spent, ladder: tuple[str, ...]) -> Decision | None:
+    if attempt.tier not in ladder or not may_try_again(budget, spent):
+        return None
+    above = ladder[ladder.index(attempt.tier) + 1 :]
+    if not above:
+        return None
+    return Decision(kind="climb", reason=f"{attempt.tier} could not do it; {above[0]} tries next", tier=above[0])
+
+
+def may_try_again(budget: Budget, spent: Spent) -> bool:
+    """Whether anything is left for another attempt."""
+    return (
+        spent.attempts < budget.attempts
+        and spent.steps < budget.steps
+        and spent.tokens < budget.tokens
+        and spent.wall < budget.wall
+    )
+
+
+def exceeded(budget: Budget, spent: Spent) -> str:
+    """Which limit was passed, in words; empty when none was. Attempts are counted when one begins, not here."""
+    for name, unit in (("steps", "steps"), ("tokens", "tokens"), ("wall", "seconds")):
+        used, limit = getattr(spent, name), getattr(budget, name)
+        if used > limit:
+            return f"{used:.0f} of {limit:.0f} {unit} are spent"
+    return ""
+
+
+def _end(state: TaskState, reason: str) -> Decision:
+    return Decision(kind="end", state=state, reason=reason)
+
+
+def _fixed(names: tuple[str, ...]) -> str:
+    return f" and {len(names)} of them failed before" if names else ""
+
+
+def only_deliver(state: TaskState, result: AttemptResult | None) -> bool:
+    """Whether a person's retry has nothing to do but deliver what the last attempt made and the checks vouched for."""
+    return (
+        state is S.NEEDS_PERSON
+        and result is not None
+        and result.sealed is not None
+        and result.sealed.changed
+        and result.report is not None
+        and result.report.verdict == "passed"
+    )

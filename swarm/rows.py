@@ -1,0 +1,116 @@
+"""Rows of the database that a transaction works on, and the values that go into and come out of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from swarm import views
+from swarm.errors import StaleClaimError, TaskError, TaskNotFoundError
+from swarm.schema import attempts, tasks
+from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState
+
+Row = sa.Row[Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a task is to be worked on, as settled when it was accepted."""
+
+    budget: Budget
+    tier: str
+    strategy: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on a task, and what was known when it was given.
+
+    ``before`` is what earlier attempts spent; ``carried`` is an earlier attempt's result that only needs delivering;
+    ``resumed`` tells that this attempt ran before, in a daemon that is gone.
+    """
+
+    task: Task
+    attempt: Attempt
+    fence: int
+    before: Spent
+    carried: AttemptResult | None = None
+    carried_salvage: str | None = None
+    refusals: int = 0
+    resumed: bool = False
+    cancelling: bool = False
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """The end of an attempt: where the task goes, and what the attempt came to."""
+
+    to: TaskState
+    reason: str
+    result: AttemptResult
+    verdict: dict[str, Any] | None = None
+    tier: str | None = None
+    wait: float = 0.0
+
+
+def known(connection: sa.Connection, request: TaskRequest) -> str | None:
+    """The task that this very request made before. Raises TaskError when its id is taken by another."""
+    if request.idempotency_key is not None:
+        by_key = sa.select(tasks.c.id).where(tasks.c.key == request.idempotency_key)
+        found = connection.execute(by_key).scalar_one_or_none()
+        if found is not None:
+            return str(found)
+    if request.task is None:
+        return None
+    row = connection.execute(sa.select(tasks).where(tasks.c.id == request.task)).one_or_none()
+    if row is None:
+        return None
+    if TaskRequest.model_validate_json(row.request) == request:
+        return request.task
+    raise TaskError(f"a task {request.task} is there already, with another request", "give it another id")
+
+
+def row_of(connection: sa.Connection, task: str) -> Row:
+    exact = connection.execute(sa.select(tasks).where(tasks.c.id == task)).one_or_none()
+    if exact is not None:
+        return exact
+    like = connection.execute(sa.select(tasks).where(tasks.c.id.startswith(task, autoescape=True)).limit(4)).all()
+    if task and len(like) == 1:
+        return like[0]
+    if like and task:
+        found = ", ".join(row.id for row in like)
+        raise TaskNotFoundError(f"more than one task begins with {task}: {found}", "give more of the id")
+    raise TaskNotFoundError(f"there is no task {task or 'without an id'}", "see all tasks: swarm list")
+
+
+def held(connection: sa.Connection, claim: Claim) -> Row:
+    row = row_of(connection, claim.task.id)
+    if row.fence != claim.fence:
+        raise StaleClaimError(f"attempt {claim.attempt.id} was replaced by a later claim of its task")
+    return row
+
+
+def last_attempt(connection: sa.Connection, task: str) -> Row | None:
+    query = sa.select(attempts).where(attempts.c.task == task).order_by(attempts.c.number.desc()).limit(1)
+    return connection.execute(query).one_or_none()
+
+
+def claim_of(connection: sa.Connection, row: Row, attempt: Row, *, resumed: bool = False) -> Claim:
+    earlier = connection.execute(
+        sa.select(attempts).where(attempts.c.task == row.id, attempts.c.id != attempt.id).order_by(attempts.c.number)
+    ).all()
+    source = next((each for each in earlier if each.id == attempt.carries), None)
+    words = [views.verdict_of(each) for each in earlier]
+    return Claim(
+        task=views.task_of(row),
+        attempt=views.attempt_of(attempt),
+        fence=row.fence,
+        before=views.total([views.attempt_of(each).spent for each in earlier]),
+        carried=views.result_of(source) if source else None,
+        carried_salvage=source.salvage if source else None,
+        refusals=sum(1 for word in words if word and word["kind"] == "refusal"),
+        resumed=resumed,
+        cancelling=row.cancelling,
+    )

@@ -1,0 +1,331 @@
+"""What the daemon knows, on disk: tasks, attempts and the journal, every change one transaction.
+
+Facts are stored and everything else is put together when asked for. A claim's fence is checked by every write that it
+makes, so a worker that was replaced can no longer change anything, and a final state is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import sqlalchemy as sa
+
+from swarm import journal, lifecycle, rows, views
+from swarm.errors import StoreError, TaskError
+from swarm.rows import Claim, Plan, Row, Settlement
+from swarm.schema import attempts, open_engine, tasks
+from swarm.types import Spent, Step, TaskRequest, TaskState, TaskView
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Store:
+    """The database. Its methods are safe to call at once; they run one after the other on a thread of their own.
+
+    Every method raises StoreError when the database fails.
+    """
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._engine = open_engine(path)
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self.bell = journal.Bell()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._thread.shutdown)
+        self._engine.dispose()
+
+    # Tasks in
+
+    async def add(self, request: TaskRequest, plan: Plan) -> tuple[TaskView, bool]:
+        """Accept a task, or find the one that the same idempotency key made; the flag tells whether it is new.
+
+        Raises TaskError when the id that the request asks for is taken by another request.
+        """
+
+        def act(connection: sa.Connection) -> tuple[TaskView, bool]:
+            known = rows.known(connection, request)
+            if known is not None:
+                return views.one(connection, known), False
+            task = request.task or secrets.token_hex(4)
+            now = self._clock()
+            connection.execute(
+                tasks.insert().values(
+                    id=task,
+                    key=request.idempotency_key,
+                    request=request.model_dump_json(),
+                    created=now,
+                    updated=now,
+                    budget=plan.budget.model_dump_json(),
+                    grants=1,
+                    state=TaskState.QUEUED.value,
+                    reason="",
+                    fence=0,
+                    tier=plan.tier,
+                    strategy=plan.strategy,
+                    queued=now,
+                    not_before=now,
+                    cancelling=False,
+                )
+            )
+            self._note(connection, task, "state", {"from": None, "to": "queued", "reason": "submitted"})
+            return views.one(connection, task), True
+
+        return await self._do(act, ring=lambda found: found[0].task.id)
+
+    async def retry(self, task: str) -> TaskView:
+        """Queue a task again that ended badly, with its budget granted once more. Raises IllegalMoveError."""
+
+        def act(connection: sa.Connection) -> TaskView:
+            row = rows.row_of(connection, task)
+            why = lifecycle.why_legal(TaskState(row.state), TaskState.QUEUED)
+            if not TaskState(row.state).final:
+                raise TaskError(f"task {task} is {row.state} and needs no retry", f"watch it: swarm follow {task}")
+            last = rows.last_attempt(connection, task)
+            carry = last and lifecycle.only_deliver(TaskState(row.state), views.result_of(last))
+            extra = {
+                "carry": last.id if last and carry else None,
+                "grants": row.grants + 1,
+                "cancelling": False,
+                "fence": row.fence + 1,
+            }
+            self._move(connection, row, TaskState.QUEUED, why, queued=self._clock(), not_before=0.0, **extra)
+            return views.one(connection, task)
+
+        return await self._do(act, ring=lambda view: view.task.id)
+
+    async def cancel(self, task: str) -> TaskView:
+        """Cancel a queued task at once; mark a running one, for its worker to stop. A final one stays as it is.
+
+        Raises TaskError for a task that is being delivered: the pull request may be there already.
+        """
+
+        def act(connection: sa.Connection) -> TaskView:
+            row = rows.row_of(connection, task)
+            match TaskState(row.state):
+                case TaskState.QUEUED:
+                    self._move(connection, row, TaskState.CANCELLED, "cancelled before it was claimed")
+                case TaskState.RUNNING if not row.cancelling:
+                    connection.execute(tasks.update().where(tasks.c.id == task).values(cancelling=True))
+                    self._note(connection, task, "cancel", {})
+                case TaskState.DELIVERING:
+                    raise TaskError(
+                        f"task {task} is being delivered, which is too late to cancel", f"wait: swarm follow {task}"
+                    )
+                case _:
+                    pass
+            return views.one(connection, task)
+
+        return await self._do(act, ring=lambda view: view.task.id)
+
+    # A worker's life
+
+    async def claim(self) -> Claim | None:
+        """The task that waits longest, now running under a new attempt; None when none is due."""
+
+        def act(connection: sa.Connection) -> Claim | None:
+            now = self._clock()
+            due = sa.select(tasks).where(tasks.c.state == TaskState.QUEUED.value, tasks.c.not_before <= now)
+            row = connection.execute(due.order_by(tasks.c.queued, tasks.c.created).limit(1)).one_or_none()
+            if row is None:
+                return None
+            attempt = self._begin(connection, row)
+            self._move(connection, row, TaskState.RUNNING, "claimed", fence=row.fence + 1, carry=None)
+            return rows.claim_of(connection, rows.row_of(connection, row.id), attempt)
+
+        return await self._do(act, ring=lambda claim: claim.task.id if claim else None)
+
+    async def adopt(self) -> tuple[Claim, ...]:
+        """Take over every task that an earlier daemon left running or delivering; its fence grows."""
+
+        def act(connection: sa.Connection) -> tuple[Claim, ...]:
+            left = sa.select(tasks).where(tasks.c.state.in_([TaskState.RUNNING.value, TaskState.DELIVERING.value]))
+            claims = []
+            for row in connection.execute(left.order_by(tasks.c.queued)).all():
+                fenced = tasks.update().where(tasks.c.id == row.id).values(fence=row.fence + 1, updated=self._clock())
+                connection.execute(fenced)
+                attempt = rows.last_attempt(connection, row.id)
+                if attempt is None:
+                    raise StoreError(
+                        f"task {row.id} is {row.state} without an attempt", "the database was tampered with"
+                    )
+                claims.append(rows.claim_of(connection, rows.row_of(connection, row.id), attempt, resumed=True))
+            return tuple(claims)
+
+        return await self._do(act)
+
+    async def due(self) -> float | None:
+        """When the next queued task may be claimed, as a time; None when none is queued."""
+        query = sa.select(sa.func.min(tasks.c.not_before)).where(tasks.c.state == TaskState.QUEUED.value)
+        return await self._do(lambda connection: connection.execute(query).scalar_one())
+
+    async def check(self, claim: Claim) -> None:
+        """Make sure that a claim still holds, before an effect that cannot be undone. Raises StaleClaimError."""
+        await self._do(lambda connection: rows.held(connection, claim))
+
+    async def deliver(self, claim: Claim, reason: str) -> None:
+        """Move a running task to delivering; nothing when it is there already. Raises StaleClaimError."""
+
+        def act(connection: sa.Connection) -> None:
+            row = rows.held(connection, claim)
+            if TaskState(row.state) is not TaskState.DELIVERING:
+                self._move(connection, row, TaskState.DELIVERING, reason, attempt=claim.attempt.id)
+
+        await self._do(act, ring=lambda _: claim.task.id)
+
+    async def settle(self, claim: Claim, end: Settlement) -> bool:
+        """End an attempt and move its task on, in one. False, and nothing written, when the task was final before.
+
+        Raises StaleClaimError when another worker has the task.
+        """
+
+        def act(connection: sa.Connection) -> bool:
+            if TaskState(rows.row_of(connection, claim.task.id).state).final:
+                return False
+            row = rows.held(connection, claim)
+            now = self._clock()
+            connection.execute(
+                attempts.update()
+                .where(attempts.c.id == claim.attempt.id)
+                .values(
+                    ended=now,
+                    ending=end.result.conclusion.ending,
+                    detail=end.reason,
+                    result=end.result.model_dump_json(),
+                    verdict=journal.encode(end.verdict) if end.verdict else None,
+                )
+            )
+            queue = {"tier": end.tier or row.tier, "not_before": now + end.wait, "queued": now}
+            extra = queue if end.to is TaskState.QUEUED else {}
+            self._move(connection, row, end.to, end.reason, attempt=claim.attempt.id, fence=row.fence + 1, **extra)
+            return True
+
+        return await self._do(act, ring=lambda _: claim.task.id)
+
+    async def record(self, claim: Claim, kind: str, data: dict[str, Any]) -> Step:
+        """Write a line of the journal; it is on disk when this returns. Raises StaleClaimError."""
+
+        def act(connection: sa.Connection) -> Step:
+            rows.held(connection, claim)
+            return self._note(connection, claim.task.id, kind, data, attempt=claim.attempt.id)
+
+        return await self._do(act, ring=lambda step: step.task)
+
+    async def salvaged(self, claim: Claim, ref: str, tree: str) -> None:
+        """Remember where the attempt's work is kept."""
+
+        def act(connection: sa.Connection) -> None:
+            rows.held(connection, claim)
+            connection.execute(attempts.update().where(attempts.c.id == claim.attempt.id).values(salvage=ref))
+            self._note(connection, claim.task.id, "salvage", {"ref": ref, "tree": tree}, attempt=claim.attempt.id)
+
+        await self._do(act, ring=lambda _: claim.task.id)
+
+    def spend(self, attempt: str, spent: Spent) -> None:
+        """Write down what an attempt has spent so far. Returns at once; anything written later is later on disk too."""
+        counts = {"steps": spent.steps, "tokens": spent.tokens, "wall": spent.wall}
+        query = attempts.update().where(attempts.c.id == attempt).values(**counts)
+        self._thread.submit(self._transact, lambda connection: connection.execute(query)).add_done_callback(_complain)
+
+    # Questions
+
+    async def view(self, task: str) -> TaskView:
+        """A task by its id or a unique beginning of it. Raises TaskNotFoundError."""
+        return await self._do(lambda connection: views.assemble(connection, [rows.row_of(connection, task)])[0])
+
+    async def views(self, state: TaskState | None, limit: int) -> tuple[TaskView, ...]:
+        """The newest tasks first."""
+        query = sa.select(tasks).order_by(tasks.c.created.desc(), tasks.c.id).limit(limit)
+        if state is not None:
+            query = query.where(tasks.c.state == state.value)
+        return await self._do(lambda connection: views.assemble(connection, connection.execute(query).all()))
+
+    async def steps(self, task: str, *, after: int = 0, attempt: str | None = None) -> tuple[Step, ...]:
+        """Lines of a task's journal, oldest first."""
+        return await self._do(lambda connection: journal.read(connection, task, after=after, attempt=attempt))
+
+    async def counts(self) -> dict[TaskState, int]:
+        """How many tasks are in each state; states without any are left out."""
+        query = sa.select(tasks.c.state, sa.func.count()).group_by(tasks.c.state)
+        return await self._do(
+            lambda connection: {TaskState(state): count for state, count in connection.execute(query).tuples()}
+        )
+
+    # Machinery
+
+    def _begin(self, connection: sa.Connection, row: Row) -> Row:
+        last = rows.last_attempt(connection, row.id)
+        number = last.number + 1 if last else 1
+        # The random end keeps an id apart from one of an earlier database whose git objects are still there.
+        name = f"{row.id}-{number}-{secrets.token_hex(2)}"
+        connection.execute(
+            attempts.insert().values(
+                id=name,
+                task=row.id,
+                number=number,
+                tier=row.tier,
+                strategy=row.strategy,
+                carries=row.carry,
+                started=self._clock(),
+                detail="",
+                steps=0,
+                tokens=0,
+                wall=0.0,
+            )
+        )
+        data = {"number": number, "tier": row.tier, "strategy": row.strategy, "carries": row.carry}
+        self._note(connection, row.id, "attempt", data, attempt=name)
+        return connection.execute(sa.select(attempts).where(attempts.c.id == name)).one()
+
+    def _move(
+        self,
+        connection: sa.Connection,
+        row: Row,
+        to: TaskState,
+        reason: str,
+        *,
+        attempt: str | None = None,
+        **extra: Any,
+    ) -> None:
+        lifecycle.why_legal(TaskState(row.state), to)
+        values = {"state": to.value, "reason": reason, "updated": self._clock(), **extra}
+        connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
+        self._note(connection, row.id, "state", {"from": row.state, "to": to.value, "reason": reason}, attempt=attempt)
+
+    def _note(
+        self, connection: sa.Connection, task: str, kind: str, data: dict[str, Any], *, attempt: str | None = None
+    ) -> Step:
+        step = Step(task=task, attempt=attempt, seq=0, at=self._clock(), kind=kind, data=data)
+        return journal.append(connection, step)
+
+    async def _do(self, act: Callable[[sa.Connection], T], *, ring: Callable[[T], str | None] = lambda _: None) -> T:
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, act)
+        if task := ring(found):
+            self.bell.ring(task)
+        return found
+
+    def _transact(self, act: Callable[[sa.Connection], T]) -> T:
+        try:
+            with self._engine.begin() as connection:
+                return act(connection)
+        except sa.exc.DatabaseError as error:
+            raise StoreError(
+                f"the database failed: {error.orig}", "is the disk full, or the state folder gone?"
+            ) from error
+
+
+def _complain(future: Future[Any]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        log.error("the budget could not be written down: %s", error)

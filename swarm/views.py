@@ -1,0 +1,99 @@
+"""Rows into values: a task as a person sees it, put together from facts and never stored."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from swarm import journal
+from swarm.schema import attempts, tasks
+from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState, TaskView
+
+
+def task_of(row: sa.Row[Any]) -> Task:
+    """A task with the budget that it has by now: what it came with, and as much again for each retry by a person."""
+    once = Budget.model_validate_json(row.budget)
+    budget = Budget(
+        steps=once.steps * row.grants,
+        tokens=once.tokens * row.grants,
+        wall=once.wall * row.grants,
+        attempts=once.attempts * row.grants,
+    )
+    return Task(id=row.id, request=TaskRequest.model_validate_json(row.request), budget=budget, created=row.created)
+
+
+def attempt_of(row: sa.Row[Any]) -> Attempt:
+    """One attempt."""
+    return Attempt(
+        id=row.id,
+        task=row.task,
+        number=row.number,
+        tier=row.tier,
+        strategy=row.strategy,
+        started=row.started,
+        ended=row.ended,
+        ending=row.ending,
+        detail=row.detail,
+        spent=Spent(steps=row.steps, tokens=row.tokens, wall=row.wall, attempts=1),
+        salvage=row.salvage,
+    )
+
+
+def result_of(row: sa.Row[Any]) -> AttemptResult | None:
+    """What an attempt came to; None while it runs."""
+    return AttemptResult.model_validate_json(row.result) if row.result else None
+
+
+def verdict_of(row: sa.Row[Any]) -> dict[str, Any] | None:
+    """The broker's word on an attempt, in its own keys; ``kind`` is "receipt" or "refusal"."""
+    return json.loads(row.verdict) if row.verdict else None
+
+
+def total(spent: Sequence[Spent]) -> Spent:
+    """The sum over attempts."""
+    return Spent(
+        steps=sum(one.steps for one in spent),
+        tokens=sum(one.tokens for one in spent),
+        wall=sum(one.wall for one in spent),
+        attempts=sum(one.attempts for one in spent),
+    )
+
+
+def assemble(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> tuple[TaskView, ...]:
+    """The views of task rows, in their order, with three queries however many there are."""
+    ids = tuple(row.id for row in rows)
+    query = sa.select(attempts).where(attempts.c.task.in_(ids)).order_by(attempts.c.number)
+    tried: dict[str, list[sa.Row[Any]]] = defaultdict(list)
+    for row in connection.execute(query):
+        tried[row.task].append(row)
+    seconds = journal.phase_seconds(connection, ids)
+    return tuple(_view(row, tried[row.id], seconds.get(row.id, {})) for row in rows)
+
+
+def one(connection: sa.Connection, task: str) -> TaskView:
+    """One task's view; the row must be there."""
+    return assemble(connection, [connection.execute(sa.select(tasks).where(tasks.c.id == task)).one()])[0]
+
+
+def _view(row: sa.Row[Any], tried: Sequence[sa.Row[Any]], seconds: dict[str, float]) -> TaskView:
+    seen = tuple(attempt_of(each) for each in tried)
+    results = [result for each in tried if (result := result_of(each)) is not None]
+    receipts = [word for each in tried if (word := verdict_of(each)) and word["kind"] == "receipt"]
+    receipt = receipts[-1] if receipts else {}
+    return TaskView(
+        task=task_of(row),
+        state=TaskState(row.state),
+        reason=row.reason,
+        spent=total([attempt.spent for attempt in seen]),
+        attempts=seen,
+        report=results[-1].report if results else None,
+        pull_request=receipt.get("url") or receipt.get("pull_request"),
+        branch=receipt.get("branch"),
+        commit=receipt.get("commit"),
+        timings=seconds,
+        updated=row.updated,
+    )

@@ -1,0 +1,84 @@
+"""Settings that will load and may still not do what is wanted: looks at the file system, never at the network."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from swarm.config import Settings, missing_keys
+from swarm.config_file import Loaded
+
+
+class Caution(NamedTuple):
+    """Something to look at: the setting, what is odd about it, and what to do."""
+
+    key: str
+    text: str
+    mend: str
+
+
+def cautions(loaded: Loaded) -> tuple[Caution, ...]:
+    """Everything odd about these settings on this machine."""
+    settings = loaded.settings
+    return (
+        *_folders(settings),
+        *_tests(settings),
+        *_keys(settings),
+        *_open_file(loaded),
+    )
+
+
+def _folders(settings: Settings) -> Iterator[Caution]:
+    for key, path in (("daemon.socket", settings.daemon.socket), ("broker.socket", settings.broker.socket)):
+        if not _is_folder(path.parent):
+            yield Caution(key, f"the folder {path.parent} is not there", f"make it: mkdir -p {path.parent}")
+    if settings.daemon.state.exists() and not settings.daemon.state.is_dir():
+        yield Caution("daemon.state", f"{settings.daemon.state} is no folder", "name another")
+
+
+def _tests(settings: Settings) -> Iterator[Caution]:
+    for name, known in settings.repositories.items():
+        key = f"repositories.{name}.test_command"
+        if known.test_command is None:
+            yield Caution(key, "is not set; work cannot be checked", "say how its tests are run")
+            continue
+        try:
+            shlex.split(known.test_command)
+        except ValueError as error:
+            yield Caution(key, f"does not look like a shell command: {error}", "close the quotes")
+
+
+def _keys(settings: Settings) -> Iterator[Caution]:
+    for problem in missing_keys(settings):
+        yield Caution(problem.key, problem.message, "set it where the daemon is started")
+    for number, endpoint in enumerate(settings.pool.endpoints):
+        parts = urlsplit(endpoint.url)
+        if endpoint.api_key and parts.scheme == "http" and not _loopback(parts.hostname or ""):
+            key = f"pool.endpoints[{number}].url"
+            yield Caution(key, "the key goes over the network in the clear", "use https, or a tunnel to loopback")
+
+
+def _open_file(loaded: Loaded) -> Iterator[Caution]:
+    written = [e for e in loaded.raw.get("pool", {}).get("endpoints", []) if "api_key" in e]
+    if written and loaded.path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        mend = f"chmod o-rw {loaded.path}, or name a variable with api_key_env"
+        yield Caution("pool.endpoints", f"{loaded.path} holds a key and everyone may read it", mend)
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except PermissionError:
+        return True  # there, and not ours to look into

@@ -1,0 +1,179 @@
+"""The `swarm` command: which commands there are, how they are found, and how everything that goes wrong is shown."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from platformdirs import user_log_path
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+from pool.errors import PoolError
+from sandbox.errors import SandboxError
+from swarm.cli import screen
+from swarm.cli.exits import Code, short
+from swarm.errors import (
+    BrokerError,
+    ConfigError,
+    DaemonError,
+    SwarmError,
+    TaskError,
+    TaskNotFoundError,
+)
+
+
+class Entry(NamedTuple):
+    """A command as the help lists it, and the module of this folder that has it."""
+
+    module: str
+    help: str
+    panel: str
+
+
+_TASKS, _WATCH, _SETUP = "Tasks", "Watching", "Setting up and serving"
+COMMANDS: dict[str, Entry] = {
+    "submit": Entry("submit", "Hand in a task.", _TASKS),
+    "cancel": Entry("tasks", "Stop a task; what it left is kept.", _TASKS),
+    "retry": Entry("tasks", "Put a task that ended badly back into the queue.", _TASKS),
+    "list": Entry("tasks", "List tasks, the newest first.", _WATCH),
+    "show": Entry("tasks", "Show one task: state, attempts, tests, pull request.", _WATCH),
+    "diff": Entry("tasks", "Print what a task changed, as a unified diff.", _WATCH),
+    "follow": Entry("follow", "Watch a task until it ends.", _WATCH),
+    "logs": Entry("follow", "Print a task's journal.", _WATCH),
+    "status": Entry("tasks", "Show the daemon, its queue and what it stands on.", _WATCH),
+    "salvage": Entry("salvage", "What attempts left behind.", _WATCH),
+    "init": Entry("init", "Find model servers on this machine and write a swarm.toml.", _SETUP),
+    "config": Entry("configure", "Check and explain the settings.", _SETUP),
+    "doctor": Entry("doctor", "Examine this installation and say what to mend.", _SETUP),
+    "daemon": Entry("daemon", "Run the daemon in the foreground.", _SETUP),
+    "pool": Entry("pool", "The model servers.", _SETUP),
+    "help": Entry("topics", "Explain exit codes or task files.", _SETUP),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Loads a command's module when that command is called: listing tasks must not import engine, Docker and SDK."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, entry in COMMANDS.items():
+            self.add_command(TyperCommand(name=name, help=entry.help, rich_help_panel=entry.panel))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Put the real command in the place of its entry, then go on as usual."""
+        if args and (entry := COMMANDS.get(args[0])):
+            # The one import that is not at the top of a file: it makes `swarm --help` and `swarm list` quick.
+            group = get_group(importlib.import_module(f"swarm.cli.{entry.module}").app)
+            command = group.commands.get(args[0], group)
+            command.name = args[0]
+            self.add_command(command)
+        return super().resolve_command(ctx, args)
+
+
+_EPILOG = f"Exit codes: {short()}. What each means: swarm help exit-codes"
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="swarm",
+    no_args_is_help=True,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:  # noqa: FBT001  # Typer calls it with the flag's value
+    if asked:
+        screen.say(f"swarm {version('agent-swarm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def swarm(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The swarm.toml to read.", show_default=False, metavar="PATH")
+    ] = None,
+    _shown: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Coding agents on your own models: tasks in, pull requests out.
+
+    A first time: swarm init, swarm doctor, swarm daemon, then swarm submit --repo NAME "what to do" --wait.
+    """
+    ctx.obj = config
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code. Every error is shown on one screen, none as a traceback."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        get_command(app).main(args=words, prog_name="swarm")
+    except SystemExit as end:
+        return _flushed(end.code if isinstance(end.code, int) else Code.OK if end.code is None else Code.FAULT)
+    except BrokenPipeError:
+        return _flushed(Code.PIPE)
+    except (SwarmError, PoolError, SandboxError) as error:
+        code = code_of(error)
+        screen.failure(str(error), getattr(error, "mend", ""), code, as_json="--json" in words)
+        return _flushed(code)
+    except Exception as error:  # noqa: BLE001  # the last door: a traceback goes to a file, never to a person
+        _unexpected(error, as_json="--json" in words)
+        return _flushed(Code.UNEXPECTED)
+    return _flushed(Code.OK)
+
+
+def code_of(error: Exception) -> Code:
+    """The exit code of an error that has a name."""
+    kinds: tuple[tuple[type[Exception], Code], ...] = (
+        (ConfigError, Code.CONFIG),
+        (DaemonError, Code.DAEMON),
+        (BrokerError, Code.BROKER),
+        (TaskNotFoundError, Code.NOT_FOUND),
+        (TaskError, Code.TASK),
+        (PoolError, Code.POOL),
+        (SandboxError, Code.SANDBOX),
+    )
+    return next((code for kind, code in kinds if isinstance(error, kind)), Code.FAULT)
+
+
+def _flushed(code: int) -> int:
+    """The code, once standard output is written out; a reader that went away is no error of ours."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end; that must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Code.PIPE
+    return int(code)
+
+
+def _unexpected(error: Exception, *, as_json: bool) -> None:
+    log = _keep("".join(traceback.format_exception(error)))
+    message = f"this is a fault in swarm itself ({type(error).__name__}: {error})"
+    mend = f"the details are in {log}; please report them" if log else "run it again; no log could be written"
+    screen.failure(message, mend, Code.UNEXPECTED, as_json=as_json)
+
+
+def _keep(text: str) -> Path | None:
+    """Write the text into a new file that only this user can read; None where no place takes it."""
+    for folder in (user_log_path("agent-swarm"), Path(tempfile.gettempdir())):
+        path = folder / f"swarm-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError:
+            continue
+        return path
+    return None

@@ -1,0 +1,57 @@
+"""What every command starts with: the options they share, the settings they read, and the loop they run in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from swarm.client import DaemonClient
+from swarm.config_file import Loaded, find, load
+
+Result = TypeVar("Result")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="The swarm.toml to read.", show_default=False, metavar="PATH")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+TaskArgument = Annotated[str, typer.Argument(help="The task's id, or a beginning that no other has.", metavar="TASK")]
+
+
+def loaded(ctx: typer.Context, given: Path | None) -> Loaded:
+    """The settings: from the command's own --config, the one before the command, or where they are looked for.
+
+    Raises ConfigError.
+    """
+    path = find(given or ctx.find_root().obj, os.environ, Path.cwd())
+    return load(path, os.environ)
+
+
+def daemon(ctx: typer.Context, given: Path | None) -> DaemonClient:
+    """A client of the daemon that the settings name. Raises ConfigError."""
+    return DaemonClient(loaded(ctx, given).settings.daemon.socket)
+
+
+def ask(client: DaemonClient, question: Callable[[DaemonClient], Awaitable[Result]]) -> Result:
+    """Put one question to the daemon. Raises DaemonError and TaskError."""
+
+    async def asked() -> Result:
+        async with client:
+            return await question(client)
+
+    return run(asked())
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a command's work to its end."""
+    return asyncio.run(work)
+
+
+def interactive() -> bool:
+    """Whether a person looks at standard output."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

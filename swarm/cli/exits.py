@@ -1,0 +1,73 @@
+"""Exit codes: one number a kind of ending, the same in the help, the documentation and the program."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from swarm.types import TaskState
+
+
+class Code(IntEnum):
+    """What the process ends with. Scripts rely on these numbers; they are only ever added to."""
+
+    OK = 0
+    FAULT = 1
+    USAGE = 2
+    CONFIG = 3
+    DAEMON = 4
+    BROKER = 5
+    NOT_FOUND = 6
+    TASK = 7
+    POOL = 8
+    SANDBOX = 9
+    NO_CHANGE = 10
+    LIMIT_HIT = 11
+    GAVE_UP = 12
+    CHECKS_FAILED = 13
+    INFRA_FAILED = 14
+    REFUSED = 15
+    NEEDS_PERSON = 16
+    CANCELLED = 17
+    UNEXPECTED = 70
+    INTERRUPTED = 130
+    PIPE = 141
+
+
+MEANINGS: dict[Code, str] = {
+    Code.OK: "done; for a task that was waited for: delivered",
+    Code.FAULT: "a check found a fault (doctor, config check), or a store is unusable",
+    Code.USAGE: "the command line is wrong",
+    Code.CONFIG: "swarm.toml or a task file is missing, unreadable or wrong",
+    Code.DAEMON: "the daemon does not answer, or is already there",
+    Code.BROKER: "the broker does not answer, or turned the call down",
+    Code.NOT_FOUND: "there is no such task or repository",
+    Code.TASK: "the task cannot be accepted or moved",
+    Code.POOL: "no model server can be used",
+    Code.SANDBOX: "no sandbox can be made that keeps its claims",
+    Code.NO_CHANGE: "task: nothing needed to change",
+    Code.LIMIT_HIT: "task: its budget was spent",
+    Code.GAVE_UP: "task: the agent gave up",
+    Code.CHECKS_FAILED: "task: the tests did not pass",
+    Code.INFRA_FAILED: "task: the machinery failed",
+    Code.REFUSED: "task: the broker's policy refused the proposal",
+    Code.NEEDS_PERSON: "task: a person has to decide",
+    Code.CANCELLED: "task: cancelled",
+    Code.UNEXPECTED: "a fault of this program; the message names a log",
+    Code.INTERRUPTED: "Ctrl-C; a task that was watched goes on",
+    Code.PIPE: "the reader of our output went away",
+}
+
+
+def of_state(state: TaskState) -> Code:
+    """The exit code of a task that was waited for; one that still goes on counts as done."""
+    return Code.OK if state is TaskState.DELIVERED or not state.final else Code[state.name]
+
+
+def table() -> str:
+    """All codes as lines of text."""
+    return "\n".join(f"{code.value:>4}  {MEANINGS[code]}" for code in Code)
+
+
+def short() -> str:
+    """All codes in a few words, for the foot of the help."""
+    return ", ".join(f"{code.value} {code.name.lower()}" for code in Code)

@@ -1,0 +1,175 @@
+"""`swarm submit`: one request from words, file and options, and a capability that the broker grants to the person."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+
+from swarm.cli import door, screen, view, watch
+from swarm.cli.door import ConfigOption, JsonOption
+from swarm.cli.request import merge, ready, task_for
+from swarm.cli.task_file import TaskFile, parse
+from swarm.client import DaemonClient
+from swarm.config import Settings
+from swarm.config_text import nearest
+from swarm.delivery import BrokerClient
+from swarm.errors import BrokerError, BrokerUnreachableError, ConfigError, RepositoryNotFoundError, TaskError
+from swarm.types import TaskRequest, TaskView
+
+app = typer.Typer()
+PATIENCE = 2.0  # seconds that a broker which does not answer is tried again; a person waits for it
+LIMIT = 1_000_000  # bytes of a task file
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
+
+
+class Right(NamedTuple):
+    """The capability, the id of the task it is for, and the base that it names."""
+
+    capability: str
+    task: str | None
+    base: str | None
+    base_commit: str
+
+
+@app.command()
+def submit(
+    ctx: typer.Context,
+    instructions: Annotated[
+        str | None, typer.Argument(help="What to do, in plain words; - reads standard input.", show_default=False)
+    ] = None,
+    repo: Annotated[str | None, typer.Option("--repo", "-r", help="The broker's name of the repository.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="A task file, see: swarm help task-files; - is standard input.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the pull request.")] = None,
+    base: Annotated[str | None, typer.Option(help="Branch to aim at.")] = None,
+    path: Annotated[list[str] | None, typer.Option("--path", "-p", help="Where to look first; repeatable.")] = None,
+    test_command: Annotated[str | None, typer.Option(help="Tells whether the work is good.")] = None,
+    strategy: Annotated[
+        Literal["agent", "sampled_repair", "auto"] | None, typer.Option(help="How to work.", show_default=False)
+    ] = None,
+    tier: Annotated[str | None, typer.Option(help="Tier of models to start with.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Turns of the agent.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens read and written.")] = None,
+    max_wall: Annotated[float | None, typer.Option(min=1, help="Seconds of wall clock.")] = None,
+    attempts: Annotated[int | None, typer.Option(min=1, help="Tries, the first one included.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="The same key again gives the same task.")] = None,
+    capability: Annotated[
+        str | None,
+        typer.Option(
+            help="Granted before; @FILE reads it, and stays off the list of processes. Default: asked for now."
+        ),
+    ] = None,
+    base_commit: Annotated[str | None, typer.Option(help="The commit that --capability was granted for.")] = None,
+    task_id: Annotated[str | None, typer.Option(help="The task that --capability was granted for.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow it to its end; the exit code tells how.")] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Hand in a task.
+
+    The broker is asked, as you, for the right to propose its result; the daemon never gets that right on its own.
+    """
+    settings = door.loaded(ctx, config).settings
+    given = {
+        "instructions": _words(instructions),
+        "repository": repo,
+        "title": title,
+        "base": base,
+        "paths": tuple(path or ()),
+        "test_command": test_command,
+        "strategy": strategy,
+        "tier": tier,
+    }
+    limits = {"steps": max_steps, "tokens": max_tokens, "wall": max_wall, "attempts": attempts}
+    wanted = merge(_file(file), given, limits)
+    held = _held(capability, base_commit, task_id)
+    made = door.run(_hand_in(settings, ready(wanted, settings, idempotency_key), held))
+    if wait:
+        _announce(made, json=False) if not json else None
+        raise typer.Exit(watch.until_end(DaemonClient(settings.daemon.socket), made.task.id, watch.show(as_json=json)))
+    _announce(made, json=json)
+    if not json:
+        screen.hint(f"watch it: swarm follow {made.task.id}")
+
+
+def _words(instructions: str | None) -> str | None:
+    return sys.stdin.read(LIMIT) if instructions == "-" else instructions
+
+
+def _file(name: str | None) -> TaskFile:
+    if name is None:
+        return TaskFile()
+    if name == "-":
+        return parse("standard input", sys.stdin.read(LIMIT))
+    path = Path(name)
+    try:
+        with path.open("rb") as file:
+            return parse(name, file.read(LIMIT).decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: byte {error.start} is not UTF-8", "save the file as UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{name}: {os.strerror(error.errno or 0)}", "name a task file that you may read") from None
+
+
+def _held(capability: str | None, commit: str | None, task: str | None) -> Right | None:
+    """The right that the person brings along, if any."""
+    if capability is None:
+        if commit or task:
+            raise TaskError("--base-commit and --task-id belong to a --capability", "give it too, or leave them out")
+        return None
+    if not (commit and _COMMIT.fullmatch(commit) and task and _ID.fullmatch(task)):
+        raise TaskError(
+            "--capability needs --base-commit and --task-id as they were granted",
+            "swarm-broker grant prints all three; without --capability they are asked for and filled in",
+        )
+    if capability.startswith("@"):
+        try:
+            capability = Path(capability[1:]).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{capability[1:]}: {error}", "name a file with the capability alone in it") from None
+    return Right(capability, task, None, commit)
+
+
+async def _hand_in(settings: Settings, request: TaskRequest, held: Right | None) -> TaskView:
+    async with DaemonClient(settings.daemon.socket) as daemon:
+        await daemon.health()  # before the broker is asked: a grant that nobody uses is litter
+        right = held or await _granted(settings, request)
+        more = {"capability": right.capability, "base_commit": right.base_commit, "task": right.task}
+        return await daemon.submit(request.model_copy(update=more | {"base": right.base or request.base}))
+
+
+async def _granted(settings: Settings, request: TaskRequest) -> Right:
+    async with BrokerClient(settings.broker.socket, patience=PATIENCE) as broker:
+        names = [known.name for known in (await broker.repositories()).repositories]
+        if request.repository not in names:
+            like = nearest(request.repository, names)
+            raise RepositoryNotFoundError(
+                f'the broker knows no repository "{request.repository}"',
+                f"did you mean {like}?" if like else f"it knows: {', '.join(names) or 'none; add one to broker.toml'}",
+            )
+        task = task_for(request.idempotency_key)
+        try:
+            grant = await broker.grant_task(request.repository, request.base, task)
+        except BrokerUnreachableError:
+            raise
+        except BrokerError as error:
+            mend = error.mend or "swarm doctor shows whether the broker takes you for a person"
+            raise BrokerError(f"the broker grants no task on {request.repository}: {error}", mend) from error
+        return Right(grant.capability, task, grant.base, grant.base_commit)
+
+
+def _announce(made: TaskView, *, json: bool) -> None:
+    if json:
+        screen.document(made.model_dump(mode="json"))
+        return
+    request = made.task.request
+    at = f" at {request.base_commit[:12]}" if request.base_commit else ""
+    screen.say(f"task {made.task.id} {made.state.value}: {view.title(made)}")
+    screen.say(f"  {request.repository}, base {request.base or 'default'}{at}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def draft(servers: Sequence[Server], places: Places) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _section(section: str, words: str, docs: Sequence[FieldDoc], given: dict[str, object]) -> Iterator[str]:
+def _section(section: str, words: str, docs: Sequence[FieldDoc], given: Mapping[str, object]) -> Iterator[str]:
     yield f"# {words}"
     yield f"[{section}]"
     for doc in docs:

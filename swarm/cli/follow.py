@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from swarm.cli import door, screen, view, watch
+from swarm.cli import door, screen, watch
 from swarm.cli.door import ConfigOption, JsonOption, TaskArgument
+from swarm.cli.told import told
 
 app = typer.Typer()
 
@@ -31,4 +32,4 @@ def logs(
         if json:
             screen.json_line(step.model_dump(mode="json"))
         else:
-            screen.say(f"{step.seq:>5}  {view.step(step, width=1000)}")
+            screen.say(f"{step.seq:>5}  {told(step, width=1000)}")

@@ -70,18 +70,16 @@ def places(uid: int) -> Places:
 
 
 def write(path: Path, text: str, *, force: bool) -> None:
-    """Write a whole file or none of it. Raises ConfigError where it cannot be written, or is there and not to be replaced."""
+    """Write a whole file or none of it. Raises ConfigError where that cannot be, or would replace one unasked."""
     try:
         if not force:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
             return
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=".swarm-", encoding="utf-8", delete=False
-        ) as file:
-            file.write(text)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as whole:
+            whole.write(text)
+        Path(whole.name).chmod(0o644)
+        Path(whole.name).replace(path)
     except FileExistsError:
         raise ConfigError(f"{path}: is there already", "replace it with --force") from None
     except OSError as error:

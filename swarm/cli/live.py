@@ -12,6 +12,7 @@ from rich.text import Text
 
 from swarm.cli import screen, view
 from swarm.cli.clean import clean
+from swarm.cli.told import STYLES, told
 from swarm.types import Step, TaskView
 
 
@@ -36,7 +37,7 @@ class Plain(AbstractContextManager["Plain"]):
 
     def step(self, step: Step) -> None:
         """One line."""
-        screen.say(view.step(step))
+        screen.say(told(step))
 
     def state(self, task: TaskView) -> None:
         """Lines tell it all."""
@@ -78,6 +79,7 @@ class Live(AbstractContextManager["Live"]):
             transient=True,
         )
         self._rows: dict[str, TaskID] = {}
+        self._phase = ""
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -90,13 +92,16 @@ class Live(AbstractContextManager["Live"]):
 
     def step(self, step: Step) -> None:
         """One line above the bars."""
-        self._console.print(Text(clean(view.step(step))), soft_wrap=True)
+        if step.kind == "phase_started":
+            self._phase = clean(str(step.data.get("phase", "")))
+        self._console.print(Text(told(step), style=STYLES.get(step.kind, "")), soft_wrap=True)
 
     def state(self, task: TaskView) -> None:
         """Move the bars."""
         budget, spent = task.task.budget, task.spent
         wall = max(spent.wall, elapsed(task, time.time()))
-        self._bar(f"{task.state.value}", 0, None, view.title(task, 50))
+        phase = f" · {self._phase}" if self._phase and not task.state.final else ""
+        self._bar(f"{task.state.value}{phase}", 0, None, view.title(task, 50))
         self._bar("  steps", spent.steps, budget.steps, f"{spent.steps} of {budget.steps}")
         tokens = f"{view.amount(spent.tokens)} of {view.amount(budget.tokens)}"
         self._bar("  tokens", spent.tokens, budget.tokens, tokens)

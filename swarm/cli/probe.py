@@ -68,19 +68,28 @@ async def ask(client: httpx.AsyncClient, url: str, key: str | None = None) -> An
                 return Answer(url, trouble=NEEDS_KEY)
             if response.is_error or response.is_redirect:
                 return Answer(url, trouble=f"answered with status {response.status_code}")
-            body = b""
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > LIMIT:
-                    return Answer(url, trouble="answered with too much")
-        listed = _Models.model_validate_json(body)
+            return _read(url, await _start(response))
     except httpx.TimeoutException:
         return Answer(url, trouble="did not answer in time")
     except httpx.HTTPError as error:
-        return Answer(url, trouble=f"does not answer: {error}")
+        return Answer(url, trouble=f"does not answer: {str(error) or type(error).__name__}")
+
+
+async def _start(response: httpx.Response) -> bytes:
+    """The body, or as much of it as is too much."""
+    body = b""
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > LIMIT:
+            break
+    return body
+
+
+def _read(url: str, body: bytes) -> Answer:
+    try:
+        models = tuple(model.id for model in _Models.model_validate_json(body).data)
     except ValidationError:
         return Answer(url, trouble="answered with something else than a list of models")
-    models = tuple(model.id for model in listed.data)
     return Answer(url, models, "" if models else "lists no model")
 
 

@@ -81,7 +81,7 @@ def status(ctx: typer.Context, config: ConfigOption = None, json: JsonOption = F
         return
     screen.say("\n".join(view.daemon(found)))
     if found.endpoints:
-        screen.table(view.ENDPOINT_HEADERS, view.endpoints(found))
+        screen.table(view.ENDPOINT_HEADERS, [view.endpoint(one) for one in found.endpoints])
 
 
 def _print(task: TaskView, *, json: bool) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from swarm.cli.clean import clean, one_line
-from swarm.types import Attempt, CheckReport, DaemonStatus, Spent, Step, TaskState, TaskView, TestRun
+from swarm.types import Attempt, CheckReport, DaemonStatus, EndpointView, Spent, TaskState, TaskView, TestRun
 
 GOOD, BAD, BUSY = "green", "red", "cyan"
 HEADERS = ("id", "state", "repository", "spent", "age", "title")
@@ -124,14 +123,6 @@ def kept(view: TaskView) -> str | None:
     return next((attempt.salvage for attempt in reversed(view.attempts) if attempt.salvage), None)
 
 
-def step(line: Step, width: int = 160) -> str:
-    """A journal line for a person: when, what, and the telling parts of its data."""
-    words = " ".join(_told(key, value) for key, value in line.data.items() if value not in (None, "", [], {}))
-    return (
-        f"{time.strftime('%H:%M:%S', time.localtime(line.at))}  {one_line(line.kind, 24):<12} {one_line(words, width)}"
-    )
-
-
 def daemon(status: DaemonStatus) -> Iterator[str]:
     """The daemon, its queue and what it stands on."""
     health = status.health
@@ -151,12 +142,9 @@ def daemon(status: DaemonStatus) -> Iterator[str]:
     yield f"repositories {', '.join(status.repositories) or 'none known'}"
 
 
-def endpoints(status: DaemonStatus) -> list[tuple[str, ...]]:
-    """The endpoints as rows under ENDPOINT_HEADERS."""
-    return [
-        (e.name, e.tier, "up" if e.up else "down", e.model, str(e.in_flight), one_line(e.detail))
-        for e in status.endpoints
-    ]
+def endpoint(one: EndpointView) -> tuple[str, ...]:
+    """One row under ENDPOINT_HEADERS."""
+    return one.name, one.tier, "up" if one.up else "down", one.model, str(one.in_flight), one_line(one.detail)
 
 
 def amount(count: int) -> str:
@@ -188,13 +176,3 @@ def _evidence(check: CheckReport) -> Iterator[str]:
     if check.verdict == "failed" and check.proposal and check.proposal.tail:
         yield "  the end of the tests' output"
         yield from (f"    {line}" for line in clean(check.proposal.tail).splitlines()[-20:])
-
-
-def _told(key: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value if key in {"text", "message", "summary", "reason", "detail"} else f"{key}={one_line(value, 80)}"
-    if isinstance(value, float):
-        return f"{key}={value:.2f}"
-    if isinstance(value, list | dict):
-        return f"{key}={len(value)}"
-    return f"{key}={value}"

@@ -21,6 +21,7 @@ _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _TABLE = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]\]?\s*(?:#.*)?$")
 _PAIR = re.compile(rf"\s*({_DOTTED})\s*=(.*)$")
 _STRING = re.compile(r"\"\"\"|'''|\"(?:[^\"\\]|\\.)*\"|'[^']*'|#.*$")
+_USERINFO = re.compile(r"//[^/@]*@")
 _SECRET = re.compile(r"key$|secret|token$|password", re.IGNORECASE)
 
 
@@ -235,5 +236,6 @@ def _shown(path: Path, value: Any) -> str:
         return ""
     if isinstance(value, dict | list):
         return f", not {'a table' if isinstance(value, dict) else 'a list'}"
+    value = _USERINFO.sub("//...@", value) if isinstance(value, str) else value
     text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
     return f", not {text[:57]}..." if len(text) > 60 else f", not {text}"

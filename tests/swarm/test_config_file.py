@@ -1,0 +1,141 @@
+"""A swarm.toml is found, read and judged; whatever is wrong with it is a ConfigError with its mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from swarm.config import missing_keys
+from swarm.config_file import SHOWN, find, load
+from swarm.errors import ConfigError
+
+GOOD = """
+[daemon]
+state = "state"
+socket = "~/d.sock"
+[broker]
+socket = "/run/b.sock"
+[pool]
+default_tier = "fast"
+[[pool.endpoints]]
+name = "a"
+url = "http://127.0.0.1:8000/v1"
+tier = "fast"
+api_key_env = "MODEL_KEY"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "swarm.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_order_of_the_search(tmp_path: Path) -> None:
+    here = written(tmp_path, GOOD)
+    assert find(Path("x.toml"), {"SWARM_CONFIG": "y.toml"}, tmp_path) == Path("x.toml")
+    assert find(None, {"SWARM_CONFIG": "y.toml"}, tmp_path) == Path("y.toml")
+    assert find(None, {}, tmp_path) == here
+
+
+def test_nothing_found_names_every_place_and_the_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    with pytest.raises(ConfigError, match=r"home.*/etc/agent-swarm/swarm\.toml") as caught:
+        find(None, {}, tmp_path / "empty")
+    assert "swarm init" in caught.value.mend
+
+
+def test_paths_are_taken_from_the_folder_of_the_file(tmp_path: Path) -> None:
+    settings = load(written(tmp_path, GOOD), {}).settings
+    assert settings.daemon.state == tmp_path / "state"
+    assert settings.daemon.socket == Path.home() / "d.sock"
+    assert settings.broker.socket == Path("/run/b.sock")
+
+
+def test_a_key_comes_from_the_environment_and_stays_hidden(tmp_path: Path) -> None:
+    settings = load(written(tmp_path, GOOD), {"MODEL_KEY": "geheim-456"}).settings
+    key = settings.pool.endpoints[0].api_key
+    assert key is not None
+    assert key.get_secret_value() == "geheim-456"
+    assert "geheim" not in repr(settings) + settings.model_dump_json()
+    assert not missing_keys(settings)
+
+
+def test_a_key_that_is_not_set_is_told_to_who_needs_it(tmp_path: Path) -> None:
+    (missing,) = missing_keys(load(written(tmp_path, GOOD), {}).settings)
+    assert "MODEL_KEY" in missing.message
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "words"),
+    [
+        (
+            ('default_tier = "fast"', 'default_tier = "fats"'),
+            8,
+            'no endpoint serves the tier "fats"; did you mean "fast"',
+        ),
+        (('name = "a"', 'name = "a"\nurl = "http://x"\n[[pool.endpoints]]\nname = "a"'), 13, '"a" is taken by'),
+        (("http://127", "http://me:pass@127"), 11, "holds a name or password"),
+        (("http://127", "ftp://me:pass@127"), 11, "starts with http:// or https://"),
+        (("/run/b.sock", "/run/" + "b" * 110), 6, "115 bytes long"),
+        (
+            ("[[pool.endpoints]]", '[repositories.web]\ntier = "slow"\n[[pool.endpoints]]'),
+            10,
+            'the tier "slow"; served are: fast',
+        ),
+    ],
+)
+def test_impossible_settings_are_refused_at_their_line(
+    tmp_path: Path, change: tuple[str, str], line: int, words: str
+) -> None:
+    path = written(tmp_path, GOOD.replace(*change, 1))
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert f"line {line}: " in str(caught.value)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "pass" not in str(caught.value).replace("password", "")
+
+
+def test_no_endpoint_at_all_is_refused_unless_embedded(tmp_path: Path) -> None:
+    bare = GOOD.partition("[pool]")[0]
+    with pytest.raises(ConfigError, match="there is no endpoint"):
+        load(written(tmp_path, bare), {})
+    assert load(written(tmp_path, bare + "[pool.embedded]\nenabled = true\n"), {}).settings.pool.tiers == ("embedded",)
+
+
+def test_text_that_looks_like_a_number_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'line 3: daemon\.workers: must be a whole number, not "2"'):
+        load(written(tmp_path, GOOD.replace("[daemon]", '[daemon]\nworkers = "2"')), {})
+
+
+def test_many_mistakes_stay_on_one_screen(tmp_path: Path) -> None:
+    path = written(tmp_path, "\n".join(f"wrong{number} = 1" for number in range(100)))
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert len(str(caught.value).splitlines()) == SHOWN + 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"[daemon\n", "is not TOML"), (b"state = '\xff'\n", "byte 9 is not UTF-8"), (b"a = 1\na = 2\n", "line 2")],
+)
+def test_files_that_are_no_toml(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "swarm.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        load(path, {})
+
+
+def test_a_folder_and_nothing_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder"):
+        load(tmp_path, {})
+    with pytest.raises(ConfigError, match="no such file") as caught:
+        load(tmp_path / "none.toml", {})
+    assert "swarm init" in caught.value.mend
+
+
+def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Not a directory"):
+        load(written(tmp_path, GOOD) / "swarm.toml", {})

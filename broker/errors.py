@@ -4,6 +4,9 @@ BrokerError
 ├── ConfigError        broker.toml is missing, unreadable, too readable or wrong
 ├── RightsError        the caller's uid has not the role that the verb needs
 ├── CapabilityError    a capability that is forged, expired, used up or for something else
+├── AbsentError        what was named is not known here
+├── ConflictError      what was asked collides with what is there already
+├── OutboxFullError    nothing more can be kept before a person has looked
 ├── GitError           a git run that failed or broke its limits
 ├── ForgeError         the forge did not do what was asked
 └── AuditError         the log's chain is broken
@@ -30,6 +33,18 @@ class RightsError(BrokerError):
 
 class CapabilityError(BrokerError):
     """A capability that is forged, expired, used up or for something else."""
+
+
+class AbsentError(BrokerError):
+    """What was named is not known here."""
+
+
+class ConflictError(BrokerError):
+    """What was asked collides with what is there already."""
+
+
+class OutboxFullError(BrokerError):
+    """Nothing more can be kept before a person has looked."""
 
 
 class GitError(BrokerError):

@@ -10,8 +10,16 @@ HTTP over a unix socket. Bodies are JSON, except packs:
     GET  /v1/repositories                       -> Repositories
     GET  /v1/health                             -> Health
     GET  /v1/log?after=N                        -> LogPage                            a person's right
+    GET  /v1/outbox                             -> Outbox                             a person's right
+    GET  /v1/outbox/{id}                        -> KeptProposal                       a person's right
+    POST /v1/outbox/{id}/discard                -> KeptProposal                       a person's right
+    GET  /v1/pulls/{repository}                 -> PullRequests                       a person's right
+    GET  /v1/pulls/{repository}/{number}        -> PullRequestView                    a person's right
+    POST /v1/pulls/{repository}/{number}/merge  -> PullRequest                        a person's right
 
-Any other status carries a Problem.
+Rights not marked as a person's are the coordinator's; status and repositories are open to both, health to anyone who
+can connect. Any other status carries a Problem: 400 malformed, 403 rights or capability, 404 unknown, 409 conflict,
+413 too large, 500 internal, 502 the forge, 503 busy, 507 outbox full.
 """
 
 from __future__ import annotations
@@ -153,11 +161,11 @@ class Repositories(Wire):
 
 
 class Health(Wire):
-    """The broker lives, and as whom."""
+    """The broker lives, and as whom it sees the caller."""
 
     protocol: int = PROTOCOL
-    uid: int
-    role: tuple[str, ...]
+    uid: int = Field(description="of the caller, as the kernel says")
+    role: tuple[str, ...] = Field(description="the caller's: person, coordinator, both or none")
 
 
 class LogEntry(Wire):
@@ -175,6 +183,64 @@ class LogPage(Wire):
     """Lines in order."""
 
     entries: tuple[LogEntry, ...]
+
+
+class KeptProposal(Wire):
+    """A proposal as the outbox holds it. ``title`` and ``body`` are the caller's words, not cleaned."""
+
+    id: Name
+    repository: Name
+    task: Name
+    state: Literal["judging", "pushing", "delivered", "refused"]
+    at: float
+    size: int = Field(description="bytes kept on disk")
+    title: str = ""
+    body: str = ""
+    base_commit: ObjectId
+    tree: ObjectId
+    verdict: Receipt | Refusal | None = Field(default=None, discriminator="kind")
+
+
+class Outbox(Wire):
+    """What is kept, newest first, and how much room is left."""
+
+    proposals: tuple[KeptProposal, ...]
+    entries_left: int
+    bytes_left: int
+
+
+class PullRequest(Wire):
+    """A pull request on a forge whose records the broker keeps (forge = local)."""
+
+    repository: Name
+    number: int = Field(ge=1)
+    state: Literal["open", "merged"] = "open"
+    title: str
+    body: str
+    branch: str
+    base: str
+    base_commit: ObjectId
+    commit: ObjectId
+    task: Name
+    proposal: Name
+    evidence: Evidence = Evidence()
+    created: float
+    merged_commit: ObjectId | None = None
+    merged_by: str = ""
+
+
+class PullRequests(Wire):
+    """All of a repository, newest first."""
+
+    pulls: tuple[PullRequest, ...]
+
+
+class PullRequestView(Wire):
+    """One of them with what it changes, as a unified diff that may be cut."""
+
+    pull: PullRequest
+    diff: str
+    cut: bool = False
 
 
 class Problem(Wire):

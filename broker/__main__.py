@@ -1,0 +1,8 @@
+"""The swarm-broker command."""
+
+from broker.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Words from a model become words that a forge does nothing with: titles, bodies and commit messages. Pure."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+
+from broker.wire import Evidence, TestResult
+
+MAX_TITLE, MAX_BODY, MAX_LINE = 120, 60_000, 2_000
+
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TAG = re.compile(r"<[/!?]?[a-zA-Z][^<>]*>?")
+_IMAGE = re.compile(r"!\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?")
+_LINK = re.compile(r"\[([^\]]*)\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+_REFERENCE = re.compile(r"^[ \t]{0,3}\[[^\]]+\]:.*$", re.MULTILINE)
+_URL = re.compile(r"\b(?:[a-z][a-z0-9+.-]{1,20}://|www\.|(?:mailto|javascript|data):)\S+", re.IGNORECASE)
+_MENTION = re.compile(r"@(?=[\w-])")
+_CLOSING = re.compile(
+    r"\b(close[sd]?|closing|fix(?:e[sd])?|fixing|resolve[sd]?|resolving|implement(?:s|ed)?|implementing)\b"
+    r"([\s:(\[*_`]*)(?=(?:[\w./-]*[#!]|GH-|https?:)\S*)",
+    re.IGNORECASE,
+)
+_ISSUE = re.compile(r"(?<![&\w])([\w./-]*)([#!])(?=\d)|\bGH-(?=\d)", re.IGNORECASE)
+_COMMAND = re.compile(r"^([\s>*+-]*)/(?=[a-zA-Z])", re.MULTILINE)
+_TRAILER = re.compile(
+    r"^[\s>]*(?:[\w-]+-(?:by|to|with)|cc|bug|fixes|closes|refs?|change-id|skip-checks|reported|helped)[ \t]*:.*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SKIP = re.compile(
+    r"\[[ \t]*(?:skip[ -](?:ci|actions|cd)|ci[ -]skip|no[ -]ci|actions[ -]skip)[ \t]*\]|\*{3}no_ci\*{3}", re.IGNORECASE
+)
+_TEMPLATE = re.compile(r"(\{\{|\}\}|\$\{|<%|%>|\{%|%\})")
+
+
+def title(words: str, prefix: str = "") -> str:
+    """One line of at most MAX_TITLE characters, the prefix included. Never empty."""
+    line = " ".join(clean(words).split()).strip("`#>-*+ ")
+    return (prefix + (line or "Proposed change"))[:MAX_TITLE].rstrip()
+
+
+def clean(words: str) -> str:
+    """Text without effect: nothing hidden, nobody called, nothing closed or commanded, no markup but plain Markdown."""
+    text = _visible(words)
+    for _ in range(3):  # entities may hide entities
+        text = _visible(html.unescape(text))
+    text = _TAG.sub("", _COMMENT.sub("", text))
+    text = _REFERENCE.sub("", _IMAGE.sub(r"\1", text))
+    text = _LINK.sub(r"\1", text)
+    text = _TAG.sub("", text).replace("<", "&lt;")
+    text = _SKIP.sub("", _TRAILER.sub("", text))
+    text = _URL.sub(lambda found: f"`{found.group().replace('`', '')}`", text)
+    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
+    text = _ISSUE.sub(lambda found: f"{found.group(1) or ''}no. ", text)
+    text = _MENTION.sub("(at)", text)
+    text = _COMMAND.sub(r"\1\\/", text)
+    text = _TEMPLATE.sub(lambda found: " ".join(found.group()), text)
+    return "\n".join(line[:MAX_LINE].rstrip() for line in text.split("\n")).strip()[:MAX_BODY]
+
+
+def _visible(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return "".join(c for c in text if c in "\n\t" or (unicodedata.category(c) not in _HIDDEN and not _selects(c)))
+
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def _selects(char: str) -> bool:
+    return "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef" or char in "\u115f\u1160\u3164\u034f"
+
+
+def commit_message(subject: str, body: str, trailers: dict[str, str]) -> str:
+    """The message of the one commit that the broker makes; the only trailers are its own."""
+    parts = [subject, clean(body), "\n".join(f"{name}: {value}" for name, value in trailers.items())]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def pull_request_body(body: str, evidence: Evidence, facts: dict[str, str]) -> str:
+    """The cleaned body, the coordinator's evidence as its claim, and what the broker itself knows."""
+    parts = [clean(body)]
+    if claimed := _evidence(evidence):
+        parts.append("### Evidence, as the coordinator reports it\n\n" + claimed)
+    parts.append("### What the broker did\n\n" + "\n".join(f"- {name}: `{value}`" for name, value in facts.items()))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _evidence(evidence: Evidence) -> str:
+    rows = [
+        ("tests before", _result(evidence.before)),
+        ("tests after", _result(evidence.after)),
+        ("fixed", _names(evidence.fixed)),
+        ("broken", _names(evidence.broken)),
+        ("model", _code(evidence.model)),
+        ("tier", _code(evidence.tier)),
+        ("strategy", _code(evidence.strategy)),
+        ("sandbox", _code(evidence.sandbox)),
+        ("spent", f"{evidence.attempts} attempts, {evidence.tokens} tokens, {evidence.seconds:.0f} s"),
+    ]
+    return "\n".join(f"- {name}: {value}" for name, value in rows if value)
+
+
+def _result(result: TestResult | None) -> str:
+    if result is None:
+        return ""
+    passed = "an unknown number" if result.passed is None else str(result.passed)
+    return f"{_code(result.command)} ended with {result.exit_code}, {passed} passed, {len(result.failed)} failed"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(_code(name) for name in names[:20])
+    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _code(words: str) -> str:
+    text = " ".join(clean(words).split()).replace("`", "'")[:200]
+    return f"`{text}`" if text else ""

@@ -98,17 +98,20 @@ def of_one_user() -> House:
     return House(me, me, me, (str(binaries / "swarm"),), (str(binaries / "swarm-broker"),), parted=False)
 
 
-def of_three_users(base: Path) -> House:
-    """The users `swarm` and `swarm-broker`, with an installation each under ``base``. Needs root. Raises HouseError."""
+def of_three_users(base: Path) -> tuple[House, list[str]]:
+    """The users `swarm` and `swarm-broker`, with an installation each under ``base``, and the names of users it made.
+
+    Needs root. Raises HouseError.
+    """
     interpreter = _readable_interpreter()
-    make_users((DAEMON_USER, BROKER_USER))
+    made = make_users((DAEMON_USER, BROKER_USER))
     daemon, broker = account(DAEMON_USER), account(BROKER_USER)
     if daemon is None or broker is None:
         raise HouseError("the users were made and are not to be found; look into /etc/passwd")
     libraries = _libraries(base / "lib")
     swarm = _installation(base / "swarm-app", interpreter, libraries, ROOMS, entry="swarm")
     swarm_broker = _installation(base / "broker-app", interpreter, libraries, ("broker",), entry="broker")
-    return House(here(), daemon, broker, (str(swarm),), (str(swarm_broker),), parted=True)
+    return House(here(), daemon, broker, (str(swarm),), (str(swarm_broker),), parted=True), made
 
 
 def others_can_read(path: Path) -> bool:

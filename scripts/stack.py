@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from house import Account, House
 
@@ -68,6 +70,11 @@ class Layout:
     def logs(self) -> Path:
         """What the two processes print."""
         return self.base / "log"
+
+    def clear(self) -> None:
+        """Remove what an earlier stack left here; installations and weights stay."""
+        for name in ("etc", "log", "swarm", "broker", "broker-run", "person"):
+            shutil.rmtree(self.base / name, ignore_errors=True)
 
     def make(self, house: House) -> None:
         """Make the folders, each with its owner and no more rights than needed."""
@@ -244,3 +251,82 @@ def bare_repository(source: Path, target: Path, owner: Account) -> None:
             subprocess.run(["git", *command], check=True, env=env, capture_output=True)
     for path in (target, *target.rglob("*")):
         give(path, owner, path.stat().st_mode & 0o700)
+
+
+class Stack:
+    """Broker and daemon on one layout, and the two commands as the person uses them."""
+
+    def __init__(self, layout: Layout, house: House, daemon_env: Mapping[str, str] | None = None) -> None:
+        self.layout = layout
+        self.house = house
+        self.broker = Process(
+            "broker",
+            (*house.swarm_broker, "serve", "--config", str(layout.broker_toml)),
+            house.broker,
+            environment(layout.broker_state),
+            layout.logs / "broker.log",
+        )
+        self.daemon = Process(
+            "daemon",
+            (*house.swarm, "--config", str(layout.swarm_toml), "daemon"),
+            house.daemon,
+            environment(layout.daemon_state, daemon_env),
+            layout.logs / "daemon.log",
+        )
+
+    def start(self) -> None:
+        """Start both and wait until they listen. Raises StackError."""
+        self.broker.start()
+        self.broker.wait_for(self.layout.broker_socket)
+        self.start_daemon()
+
+    def start_daemon(self) -> None:
+        """Start the daemon and wait until it listens; the model it serves is loaded by then. Raises StackError."""
+        self.daemon.start()
+        self.daemon.wait_for(self.layout.daemon_socket, seconds=180.0)
+
+    def stop(self) -> None:
+        """End both, the daemon first."""
+        self.daemon.stop()
+        self.broker.stop()
+
+    def swarm(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run `swarm` as the person and capture what it says."""
+        return self._ask((*self.house.swarm, "--config", str(self.layout.swarm_toml), *words), seconds)
+
+    def swarm_broker(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run `swarm-broker` as the person, over the broker's socket, and capture what it says."""
+        return self._ask((*self.house.swarm_broker, *words, "--socket", str(self.layout.broker_socket)), seconds)
+
+    def watch(self, *words: str) -> int:
+        """Run `swarm` as the person and let its output through; its exit code."""
+        argv = (*self.house.swarm, "--config", str(self.layout.swarm_toml), *words)
+        env = environment(self._home(), {"TERM": os.environ.get("TERM", "dumb")})
+        return subprocess.run(argv, check=False, cwd=self._home(), env=env).returncode
+
+    def newest(self) -> dict[str, Any]:
+        """The task that was submitted last. Raises StackError when there is none."""
+        listed = self.swarm("list", "--json", "--limit", "1")
+        views: list[dict[str, Any]] = json.loads(listed.stdout) if listed.returncode == 0 else []
+        if not views:
+            raise StackError(f"there is no task: {listed.stderr}")
+        return self.view(views[0]["task"]["id"])
+
+    def view(self, task: str) -> dict[str, Any]:
+        """A task as the daemon shows it. Raises StackError."""
+        shown = self.swarm("show", task, "--json")
+        if shown.returncode != 0:
+            raise StackError(f"swarm show {task}: {shown.stderr or shown.stdout}")
+        view: dict[str, Any] = json.loads(shown.stdout)
+        return view
+
+    def _ask(self, argv: tuple[str, ...], seconds: float) -> subprocess.CompletedProcess[str]:
+        home = self._home()
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=seconds, check=False, cwd=home, env=environment(home)
+        )
+
+    def _home(self) -> Path:
+        home = self.layout.base / "person"
+        home.mkdir(exist_ok=True, mode=0o700)
+        return home

@@ -1,0 +1,3 @@
+"""Small helpers for readings of household meters."""
+
+__version__ = "0.3.1"

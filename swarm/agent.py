@@ -1,0 +1,128 @@
+"""The agent's loop: ask, act, observe, until finished or out of budget. What must always happen lies outside it."""
+
+from __future__ import annotations
+
+from pool.errors import ContextOverflowError
+from pool.types import ChatRequest, Message, Reply
+from swarm import history, prompts, protocol
+from swarm.errors import BudgetExceededError
+from swarm.protocol import Broken, Call
+from swarm.talk import Talk, begin
+from swarm.tools.kit import Result, Toolkit
+from swarm.tools.specs import Finish
+from swarm.types import Conclusion, Ending
+from swarm.work import Work
+
+_IDLE = 3  # nudges in a row before giving up
+_NUDGE_AT, _STUCK_AT = 3, 6  # the same call with the same result
+# After an overflow: how many results to keep, and how long the answer may be.
+_RUNGS: tuple[tuple[int | None, int], ...] = ((None, 4096), (8, 4096), (3, 2048), (1, 2048), (0, 1024))
+
+
+class _GaveUpError(Exception):
+    """The model cannot go on; the message says why. Never leaves this file."""
+
+
+class Agent:
+    """The strategy `agent`: one model, the tools, its own judgement."""
+
+    async def work(self, work: Work) -> Conclusion:
+        """Let the model work until it finishes, gives up or has spent the budget. Raises PoolError and SandboxError."""
+        talk = await begin(work)
+        kit = Toolkit(work.sandbox, work.test_command)
+        try:
+            while True:
+                turn = await _ask(work, talk)
+                done = await _act(work, talk, kit, turn)
+                if done is not None:
+                    ending: Ending = "finished" if talk.changed else "no_change"
+                    return Conclusion(ending=ending, title=done.title, summary=done.summary, model=talk.model)
+        except BudgetExceededError as error:
+            await work.save()
+            return Conclusion(ending="limit_hit", summary=str(error), model=talk.model)
+        except _GaveUpError as error:
+            await work.save()
+            return Conclusion(ending="gave_up", summary=str(error), model=talk.model)
+
+
+async def _ask(work: Work, talk: Talk) -> protocol.Turn:
+    """One model call, recorded before it is charged, so that nothing paid for is lost."""
+    reply = await _fitting(work, talk)
+    choice, talk.turn, talk.model = reply.choices[0], talk.turn + 1, reply.model
+    turn = protocol.read(choice, talk.tools, native=talk.native, number=talk.turn)
+    data = {
+        "endpoint": reply.endpoint,
+        "model": reply.model,
+        **reply.usage.model_dump(),
+        "seconds": reply.seconds,
+        "finish_reason": choice.finish_reason,
+        "reasoning": history.shorten(history.clean(choice.reasoning), 2000),
+    }
+    await talk.append("model_call", turn.message, data)
+    work.ledger.charge(steps=1, tokens=reply.usage.prompt_tokens + reply.usage.completion_tokens)
+    return turn
+
+
+async def _fitting(work: Work, talk: Talk) -> Reply:
+    """The reply; after an overflow older results are elided, a rung more each time, until it fits or none is left."""
+    overflow = ""
+    for keep, answer in _RUNGS:
+        if keep is not None and not await talk.elide(keep) and answer == _RUNGS[0][1]:
+            continue
+        left = work.ledger.budget.wall - work.ledger.spent().wall
+        if left <= 0:
+            raise BudgetExceededError("the time for this task is over")
+        request = ChatRequest(
+            tier=work.tier,
+            messages=talk.messages,
+            session=work.attempt,
+            tools=talk.tools if talk.native else (),
+            max_tokens=answer,
+            deadline=left,
+        )
+        try:
+            return await work.pool.chat(request)
+        except ContextOverflowError as error:
+            overflow = str(error)
+    raise _GaveUpError(f"the conversation does not fit the model's window any more: {overflow}")
+
+
+async def _act(work: Work, talk: Talk, kit: Toolkit, turn: protocol.Turn) -> Finish | None:
+    """Run the calls of one answer and tell what they gave. Returns the call of finish that was accepted, if any."""
+    talk.idle = talk.idle + 1 if all(isinstance(call, Broken) for call in turn.calls) else 0
+    if talk.idle > _IDLE:
+        raise _GaveUpError(f"{talk.idle} answers in a row held no tool call that could be run")
+    if not turn.calls:
+        nudge = prompts.NO_CALL_NATIVE if talk.native else prompts.NO_CALL_TEXT
+        await talk.append("note", Message(role="user", content=nudge), {"text": "a nudge: no tool was called"})
+    for call in turn.calls:
+        result = await _run(work, talk, kit, call)
+        repeats = talk.repeats(call, result)
+        parts = [result.text, prompts.REPEATED if repeats >= _NUDGE_AT else ""]
+        parts.append(talk.notice() if call is turn.calls[-1] else "")
+        data = {"tool": call.name, "changed": result.changed, "text": result.text[:500], **result.data}
+        await talk.answer(result.kind, call.id, "\n\n".join(part for part in parts if part), data)
+        if result.changed:
+            await work.save()
+        if result.finish is not None:
+            return result.finish
+        if repeats >= _STUCK_AT:
+            raise _GaveUpError(f"stuck: the same call of {call.name or 'a tool'} gave the same result {repeats} times")
+    return None
+
+
+async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Result:
+    """One call's result. The first finish over failing tests is turned down; a second one is left to the checks."""
+    if isinstance(call, Broken):
+        return Result(f"error: {call.reason}", ok=False)
+    left = max(1.0, work.ledger.budget.wall - work.ledger.spent().wall)
+    result = await kit.run(call.name, call.arguments, seconds=left)
+    if call.name == "run_tests":
+        talk.tested = result.ok
+    elif result.changed:
+        talk.changed, talk.tested = True, False
+    if result.finish is None or talk.tested or talk.warned or not work.test_command:
+        return result
+    tests = await kit.tests(left)
+    talk.tested, talk.warned = tests.ok, True
+    return result if tests.ok else Result(f"{prompts.UNTESTED}{tests.text}", kind="command", data=tests.data, ok=False)

@@ -1,0 +1,98 @@
+"""The running conversation of one attempt: journal first, then memory, so that a restart goes on where it stood."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.types import Message, ToolSpec
+from swarm import history, prompts
+from swarm.protocol import Broken, Call
+from swarm.tools.kit import Result
+from swarm.tools.specs import specs
+from swarm.work import Work
+
+
+@dataclass
+class Talk:
+    """``messages`` only grow at their end, but for an elision, so that an endpoint's cached prefix stays of use.
+
+    ``tested`` holds while the tests passed after the last change, ``told`` counts the budget notices given, ``idle``
+    the answers in a row without a call that could be run, ``seen`` how often a call gave the same result since the
+    last edit.
+    """
+
+    work: Work
+    messages: tuple[Message, ...]
+    native: bool
+    tools: tuple[ToolSpec, ...]
+    turn: int = 0
+    idle: int = 0
+    told: int = 0
+    changed: bool = False
+    tested: bool = True
+    warned: bool = False
+    model: str = ""
+    seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    async def append(self, kind: str, message: Message, data: dict[str, Any]) -> None:
+        """Add a message; what the next request says is on disk before it is sent."""
+        await self.work.record(kind, {**data, "message": dump(message)})
+        self.messages = (*self.messages, message)
+
+    async def answer(self, kind: str, id_: str, text: str, data: dict[str, Any]) -> None:
+        """Add what a call gave, in the form that its protocol wants."""
+        as_tool = self.native and id_ != "text"
+        message = (
+            Message(role="tool", content=text, tool_call_id=id_) if as_tool else Message(role="user", content=text)
+        )
+        await self.append(kind, message, data)
+
+    async def elide(self, keep: int) -> bool:
+        """Remove all tool results but the last ``keep``; False where that makes nothing smaller."""
+        shorter = history.elide(self.messages, keep)
+        if history.size(shorter) >= history.size(self.messages):
+            return False
+        text = f"the conversation outgrew the model's window: all results but the last {keep} were removed from it"
+        await self.work.record("note", {"text": text, "about": history.ELIDED, "keep": keep})
+        self.messages = shorter
+        return True
+
+    def repeats(self, call: Call | Broken, result: Result) -> int:
+        """How often this call gave this result since the last edit, numbers (times, process ids) aside."""
+        asked = str(call.arguments) if isinstance(call, Call) else call.reason
+        key = (call.name, asked, re.sub(r"\d+", "0", result.text))
+        if result.kind == "edit":
+            self.seen.clear()
+        self.seen[key] += 1
+        return self.seen[key]
+
+    def notice(self) -> str:
+        """What is newly to be told of the budget; mostly nothing."""
+        text, self.told = prompts.notice(self.work.ledger.budget, self.work.ledger.spent(), self.told)
+        return text
+
+
+async def begin(work: Work) -> Talk:
+    """A new conversation, or the one in the journal with its interrupted calls answered. Raises PoolError."""
+    tools = specs(testable=bool(work.test_command))
+    past = history.rebuild(work.past)
+    if past is None:
+        native = await work.pool.native_tools(work.tier)
+        messages = prompts.opening(work.task.request, tools, native=native, test_command=work.test_command)
+        opening = {"about": history.OPENING, "native": native, "messages": [dump(message) for message in messages]}
+        await work.record("note", {"text": "the conversation begins", **opening})
+        return Talk(work, messages, native, tools)
+    talk = Talk(work, past.messages, past.native, tools, turn=len(past.messages))
+    talk.changed, talk.tested = past.changed, not past.changed
+    for id_ in past.open_calls:
+        talk.changed, talk.tested = True, False  # whatever was cut off may have changed something
+        await talk.answer("note", id_, prompts.INTERRUPTED, {"text": "the last command was interrupted"})
+    return talk
+
+
+def dump(message: Message) -> dict[str, Any]:
+    """A message as the journal keeps it."""
+    return message.model_dump(mode="json", exclude_defaults=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,9 +29,10 @@ from broker.wire import (
     encode_proposal,
 )
 from swarm.errors import BrokerError, BrokerUnreachableError
-from swarm.types import Attempt, CheckReport, Conclusion, Spent, Task, TestRun
+from swarm.types import Attempt, CheckReport, Conclusion, Sealed, Spent, Task, TestRun
 
 Verdict = Receipt | Refusal
+Take = Callable[[str, AsyncIterator[bytes]], Awaitable[None]]
 
 _VERDICT: TypeAdapter[Verdict] = TypeAdapter(Receipt | Refusal)
 _JSON = {"content-type": "application/json"}
@@ -82,17 +82,25 @@ class BrokerClient:
         """`grant` in plain words, for callers that do not see the wire. ``base`` None is the default branch."""
         return await self.grant(GrantRequest(repository=repository, base=base, task=task))
 
-    @asynccontextmanager
-    async def mirror(self, request: MirrorRequest) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
-        """The granted base commit and a pack of what it needs beyond ``have``, as a stream open inside the context."""
-        try:
-            async with self._http.stream("POST", "/v1/mirror", content=_body(request), headers=_JSON) as response:
-                if response.is_error:
-                    await response.aread()
-                _raise_for(response)
-                yield response.headers["x-base-commit"], response.aiter_bytes()
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
+    async def mirror(self, request: MirrorRequest, take: Take) -> str:
+        """Hand the granted base commit and a pack of what it needs beyond ``have`` to ``take``; returns the commit.
+
+        ``take`` is called again from the start when the connection breaks in the middle.
+        """
+
+        async def once() -> str:
+            try:
+                async with self._http.stream("POST", "/v1/mirror", content=_body(request), headers=_JSON) as response:
+                    if response.is_error:
+                        await response.aread()
+                    _raise_for(response)
+                    commit = str(response.headers["x-base-commit"])
+                    await take(commit, response.aiter_bytes())
+                    return commit
+            except httpx.HTTPError as error:
+                raise self._unreachable(error) from error
+
+        return await self._patiently()(once)
 
     async def propose(self, proposal: Proposal, pack: bytes) -> Verdict:
         """Offer a sealed tree. The same id again gives the same verdict, so a lost answer is simply asked for again."""
@@ -111,13 +119,15 @@ class BrokerClient:
 
     async def _again(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
         """One call, repeated while the broker does not answer, for as long as patience lasts."""
-        retrying = AsyncRetrying(
+        return await self._patiently()(self._call, method, path, body, missing_ok=missing_ok)
+
+    def _patiently(self) -> AsyncRetrying:
+        return AsyncRetrying(
             retry=retry_if_exception_type(BrokerUnreachableError),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.2, max=5.0),
             reraise=True,
         )
-        return await retrying(self._call, method, path, body, missing_ok=missing_ok)
 
     async def _call(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
         try:
@@ -158,9 +168,14 @@ class Offer:
     conclusion: Conclusion
     report: CheckReport | None
     spent: Spent
-    tree: str
+    sealed: Sealed
     sandbox: str = ""
     refusals: int = 0
+
+
+def mirror_request(task: Task, have: tuple[str, ...]) -> MirrorRequest:
+    """What to ask for a task's base, given the commits that are here already."""
+    return MirrorRequest(capability=task.request.capability, have=have[-64:])
 
 
 def compose(offer: Offer) -> Proposal:
@@ -175,8 +190,8 @@ def compose(offer: Offer) -> Proposal:
         id=name,
         capability=task.request.capability,
         task=task.id,
-        base_commit=task.request.base_commit,
-        tree=offer.tree,
+        base_commit=offer.sealed.base,
+        tree=offer.sealed.tree,
         title=_title(task, conclusion),
         body=conclusion.summary[:64_000],
         evidence=_evidence(offer),

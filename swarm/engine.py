@@ -116,7 +116,10 @@ class DbosEngine:
         return ended
 
     async def phase(self, name: str, act: Act) -> str:
-        value: str = await DBOS.run_step_async(StepOptions(name=name), act)
+        async def step() -> str:
+            return await act()  # DBOS looks at the function to see whether it is async, which hides in a partial
+
+        value: str = await DBOS.run_step_async(StepOptions(name=name), step)
         return value
 
     async def cancel(self, name: str) -> None:

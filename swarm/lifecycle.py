@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from swarm.errors import IllegalMoveError
-from swarm.types import Attempt, AttemptResult, Budget, Ending, Frozen, Spent, TaskState
+from swarm.types import Attempt, AttemptResult, Budget, Ending, Frozen, Outcome, Spent, TaskState
 
 S = TaskState
 
@@ -154,13 +154,24 @@ def _fixed(names: tuple[str, ...]) -> str:
     return f" and {len(names)} of them failed before" if names else ""
 
 
-def only_deliver(state: TaskState, result: AttemptResult | None) -> bool:
-    """Whether a person's retry has nothing to do but deliver what the last attempt made and the checks vouched for."""
+def carries(state: TaskState, result: AttemptResult | None) -> bool:
+    """Whether the next attempt can take over the last one's sealed tree: it was finished, what came after failed."""
     return (
-        state is S.NEEDS_PERSON
+        state in {S.QUEUED, S.NEEDS_PERSON, S.INFRA_FAILED}
         and result is not None
+        and result.conclusion.ending == "finished"
         and result.sealed is not None
         and result.sealed.changed
-        and result.report is not None
-        and result.report.verdict == "passed"
     )
+
+
+def after_delivery(outcome: Outcome) -> tuple[TaskState, str]:
+    """Where a delivering task goes, and why. Raises AssertionError for an outcome that nobody tried to deliver."""
+    if outcome.fault is not None:
+        return S.NEEDS_PERSON, f"{outcome.fault.text}; the work is kept, and a retry delivers it"
+    if outcome.verdict is None:
+        raise AssertionError("nothing was delivered")
+    if outcome.verdict["kind"] == "receipt":
+        return S.DELIVERED, f"pull request {outcome.verdict.get('url') or outcome.verdict['pull_request']}"
+    findings = [f"{found['rule']}: {found['message']}" for found in outcome.verdict["findings"]]
+    return S.REFUSED, "; ".join(findings) or "the broker gave no reason"

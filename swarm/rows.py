@@ -37,7 +37,6 @@ class Claim:
     fence: int
     before: Spent
     carried: AttemptResult | None = None
-    carried_salvage: str | None = None
     refusals: int = 0
     resumed: bool = False
     cancelling: bool = False
@@ -109,7 +108,6 @@ def claim_of(connection: sa.Connection, row: Row, attempt: Row, *, resumed: bool
         fence=row.fence,
         before=views.total([views.attempt_of(each).spent for each in earlier]),
         carried=views.result_of(source) if source else None,
-        carried_salvage=source.salvage if source else None,
         refusals=sum(1 for word in words if word and word["kind"] == "refusal"),
         resumed=resumed,
         cancelling=row.cancelling,

@@ -94,7 +94,7 @@ class Store:
             if not TaskState(row.state).final:
                 raise TaskError(f"task {task} is {row.state} and needs no retry", f"watch it: swarm follow {task}")
             last = rows.last_attempt(connection, task)
-            carry = last and lifecycle.only_deliver(TaskState(row.state), views.result_of(last))
+            carry = last and lifecycle.carries(TaskState(row.state), views.result_of(last))
             extra = {
                 "carry": last.id if last and carry else None,
                 "grants": row.grants + 1,
@@ -175,15 +175,22 @@ class Store:
         """Make sure that a claim still holds, before an effect that cannot be undone. Raises StaleClaimError."""
         await self._do(lambda connection: rows.held(connection, claim))
 
-    async def deliver(self, claim: Claim, reason: str) -> None:
-        """Move a running task to delivering; nothing when it is there already. Raises StaleClaimError."""
+    async def deliver(self, claim: Claim, reason: str) -> bool:
+        """Move a running task to delivering, unless someone asked to cancel it; whether it is delivering now.
 
-        def act(connection: sa.Connection) -> None:
+        From here on it cannot be cancelled. Raises StaleClaimError.
+        """
+
+        def act(connection: sa.Connection) -> bool:
             row = rows.held(connection, claim)
-            if TaskState(row.state) is not TaskState.DELIVERING:
-                self._move(connection, row, TaskState.DELIVERING, reason, attempt=claim.attempt.id)
+            if TaskState(row.state) is TaskState.DELIVERING:
+                return True
+            if row.cancelling:
+                return False
+            self._move(connection, row, TaskState.DELIVERING, reason, attempt=claim.attempt.id)
+            return True
 
-        await self._do(act, ring=lambda _: claim.task.id)
+        return await self._do(act, ring=lambda _: claim.task.id)
 
     async def settle(self, claim: Claim, end: Settlement) -> bool:
         """End an attempt and move its task on, in one. False, and nothing written, when the task was final before.
@@ -207,7 +214,8 @@ class Store:
                     verdict=journal.encode(end.verdict) if end.verdict else None,
                 )
             )
-            queue = {"tier": end.tier or row.tier, "not_before": now + end.wait, "queued": now}
+            carry = claim.attempt.id if lifecycle.carries(end.to, end.result) and end.result.fault else None
+            queue = {"tier": end.tier or row.tier, "not_before": now + end.wait, "queued": now, "carry": carry}
             extra = queue if end.to is TaskState.QUEUED else {}
             self._move(connection, row, end.to, end.reason, attempt=claim.attempt.id, fence=row.fence + 1, **extra)
             return True
@@ -268,6 +276,7 @@ class Store:
     def _begin(self, connection: sa.Connection, row: Row) -> Row:
         last = rows.last_attempt(connection, row.id)
         number = last.number + 1 if last else 1
+        salvage = last.salvage if last and last.id == row.carry else None
         # The random end keeps an id apart from one of an earlier database whose git objects are still there.
         name = f"{row.id}-{number}-{secrets.token_hex(2)}"
         connection.execute(
@@ -278,6 +287,7 @@ class Store:
                 tier=row.tier,
                 strategy=row.strategy,
                 carries=row.carry,
+                salvage=salvage,
                 started=self._clock(),
                 detail="",
                 steps=0,

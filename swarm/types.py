@@ -199,6 +199,14 @@ class AttemptResult(Frozen):
     fault: Fault | None = None
 
 
+class Outcome(Frozen):
+    """The end of an attempt's run: what it came to and, where it was delivered, the broker's word in its own keys."""
+
+    result: AttemptResult
+    verdict: dict[str, Any] | None = None
+    fault: Fault | None = Field(default=None, description="why it could not be delivered")
+
+
 class TaskView(Frozen):
     """A task with everything that a person asks of it; made by the store, shown by api and cli."""
 

@@ -1,0 +1,274 @@
+"""One try at a task: prepare, work, seal, check, deliver, each journaled as it happens and remembered by the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.base import Sandbox, SandboxBackend
+from sandbox.types import SandboxSpec, SealedTree
+from sandbox.workspace import Workspace
+from swarm.checks import check
+from swarm.delivery import BrokerClient, Offer, compose, mirror_request
+from swarm.engine import Engine
+from swarm.errors import BrokerError, StaleClaimError, StoreError
+from swarm.faults import broken, fault_of
+from swarm.ledger import BudgetLedger
+from swarm.rows import Claim
+from swarm.store import Store
+from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
+from swarm.work import Chat, Strategy, Work
+from swarm.workroom import Room, salvage_ref, save_quietly, sealed_facts, work_in
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an attempt is made with; `wiring` names the concrete ones.
+
+    ``workspace`` gives the trusted git directory of a repository, ``strategy`` a way of working by its name,
+    ``test_command`` the operator's or the person's command for a task.
+    """
+
+    backend: SandboxBackend
+    spec: SandboxSpec
+    pool: Chat
+    broker: BrokerClient
+    workspace: Callable[[str], Workspace]
+    strategy: Callable[[str], Strategy]
+    test_command: Callable[[Task], str | None]
+    sandbox_name: str = ""
+
+
+class Prepared(Frozen):
+    """What the prepare phase leaves behind."""
+
+    base: str = ""
+    fault: Fault | None = None
+
+
+class Checked(Frozen):
+    """What the check phase leaves behind."""
+
+    report: CheckReport | None = None
+    fault: Fault | None = None
+
+
+class AttemptRun:
+    """An attempt under way in this process. A later process makes another one for the same claim and goes on.
+
+    Working and sealing are one phase of the engine, since a sandbox does not outlive its process; the journal tells
+    them apart.
+    """
+
+    def __init__(self, parts: Parts, store: Store, engine: Engine, claim: Claim) -> None:
+        self._parts = parts
+        self._store = store
+        self._engine = engine
+        self._claim = claim
+        self._task = claim.task
+        self._workspace = parts.workspace(claim.task.request.repository)
+        self._ref = claim.attempt.salvage or salvage_ref(claim.attempt.id)
+        name = claim.attempt.id
+        self.ledger = BudgetLedger(
+            claim.task.budget, claim.before, claim.attempt.spent, lambda spent: store.spend(name, spent)
+        )
+
+    async def make(self) -> AttemptResult:
+        """Everything up to the judgement: prepare, work, seal, check. Raises StaleClaimError and StoreError."""
+        result = self._claim.carried or await self._worked()
+        if result.sealed is None or not result.sealed.changed or result.conclusion.ending != "finished":
+            return result
+        if result.report is None or result.report.verdict != "passed":
+            checked = Checked.model_validate_json(await self._engine.phase("check", self._check))
+            result = result.model_copy(update={"report": checked.report, "fault": checked.fault})
+        return result.model_copy(update={"fault": None}) if result.report else result
+
+    async def deliver(self, result: AttemptResult) -> Outcome:
+        """Hand the sealed tree to the broker, once however often this is called."""
+
+        async def act() -> str:
+            return (await self._deliver(result)).model_dump_json()
+
+        return Outcome.model_validate_json(await self._engine.phase("deliver", act))
+
+    async def _worked(self) -> AttemptResult:
+        prepared = Prepared.model_validate_json(await self._engine.phase("prepare", self._prepare))
+        if prepared.fault:
+            return broken(prepared.fault)
+
+        async def act() -> str:
+            return (await self._work(prepared.base)).model_dump_json()
+
+        return AttemptResult.model_validate_json(await self._engine.phase("work", act))
+
+    # Phases
+
+    async def _prepare(self) -> str:
+        async with self._phase(Phase.PREPARE):
+            try:
+                return Prepared(base=await self._base()).model_dump_json()
+            except (StoreError, StaleClaimError):
+                raise
+            except Exception as error:  # noqa: BLE001 - every ending of a phase is a value
+                return Prepared(fault=await self._fault(error)).model_dump_json()
+
+    async def _base(self) -> str:
+        """The base commit, in the trusted git directory."""
+        wanted = self._task.request.base_commit
+        if wanted and await self._workspace.has(wanted):
+            return wanted
+        have = tuple((await self._workspace.refs("refs/bases/")).values())
+
+        async def take(commit: str, pack: AsyncIterator[bytes]) -> None:
+            await self._workspace.take_pack(pack, commit)
+
+        got = await self._parts.broker.mirror(mirror_request(self._task, have), take)
+        if wanted and got != wanted:
+            raise BrokerError(f"the capability is for base {got}, the task for {wanted}", "submit the task again")
+        return got
+
+    async def _work(self, base: str) -> AttemptResult:
+        past = await self._past()
+        try:
+            async with self._phase(Phase.WORK), self._room(base) as room:
+                strategy = self._parts.strategy(self._claim.attempt.strategy)
+                result = await work_in(room, strategy, self._bench(room, past), self.ledger)
+                if result.fault:
+                    await self._journal_fault(result.fault)
+                return await self._seal(room, result)
+        except (StoreError, StaleClaimError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a sandbox that does not open or close is a value as well
+            return broken(await self._fault(error))
+        finally:
+            self.ledger.flush()
+
+    async def _seal(self, room: Room, result: AttemptResult) -> AttemptResult:
+        if result.fault:
+            await save_quietly(room)
+            return result
+        async with self._phase(Phase.SEAL):
+            sealed = sealed_facts(await room.save())
+        await self._record("sealed", sealed.model_dump(mode="json"))
+        return result.model_copy(update={"sealed": sealed})
+
+    async def _check(self) -> str:
+        async with self._phase(Phase.CHECK):
+            try:
+                sealed = await self._sealed()
+                report = await check(self._fresh(sealed), sealed, self._parts.test_command(self._task))
+            except (StoreError, StaleClaimError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the work is sealed; whatever broke here, it can be checked again
+                return Checked(fault=await self._fault(error)).model_dump_json()
+        keys = {"verdict", "reason", "fixed", "broken"}
+        await self._record("report", report.model_dump(mode="json", include=keys))
+        self.ledger.flush()
+        return Checked(report=report).model_dump_json()
+
+    async def _deliver(self, result: AttemptResult) -> Outcome:
+        async with self._phase(Phase.DELIVER):
+            try:
+                sealed = await self._sealed()
+                await self._store.check(self._claim)
+                verdict = await self._parts.broker.propose(compose(self._offer(result, sealed)), sealed.pack)
+            except (StoreError, StaleClaimError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the work is kept; a person can have it delivered again
+                return Outcome(result=result, fault=await self._fault(error))
+        word = verdict.model_dump(mode="json")
+        await self._record(verdict.kind, {key: value for key, value in word.items() if key != "kind"})
+        return Outcome(result=result, verdict=word)
+
+    # Means
+
+    def _offer(self, result: AttemptResult, sealed: SealedTree) -> Offer:
+        return Offer(
+            task=self._task,
+            attempt=self._claim.attempt,
+            conclusion=result.conclusion,
+            report=result.report,
+            spent=self.ledger.spent(),
+            sealed=sealed_facts(sealed),
+            sandbox=self._parts.sandbox_name,
+            refusals=self._claim.refusals,
+        )
+
+    @asynccontextmanager
+    async def _room(self, base: str) -> AsyncIterator[Room]:
+        """A sandbox with the base in it, or with what an earlier life of this attempt had saved."""
+        saved = await self._workspace.sealed_at(salvage_ref(self._claim.attempt.id))
+        stream = self._workspace.checkout_tree(saved.tree, base) if saved else self._workspace.checkout(base)
+        limit = self._parts.spec.limits.disk
+        async with self._parts.backend.open(self._parts.spec, stream) as sandbox:
+            yield Room(self._claim, base, sandbox, self._workspace, self._store, limit, asyncio.Lock())
+
+    def _bench(self, room: Room, past: tuple[Step, ...]) -> Work:
+        async def save() -> None:
+            await room.save()
+
+        return Work(
+            task=self._task,
+            attempt=self._claim.attempt.id,
+            tier=self._claim.attempt.tier,
+            sandbox=room.sandbox,
+            pool=self._parts.pool,
+            ledger=self.ledger,
+            test_command=self._parts.test_command(self._task),
+            record=self._record,
+            save=save,
+            past=past,
+        )
+
+    async def _past(self) -> tuple[Step, ...]:
+        """Lines of this attempt from before the daemon died; empty when it had not begun to work."""
+        lines = await self._store.steps(self._task.id, attempt=self._claim.attempt.id)
+        if not any(line.kind == "phase_started" and line.data["phase"] == Phase.WORK.value for line in lines):
+            return ()
+        await self._record("note", {"text": "interrupted", "reason": "the daemon stopped in the middle of the work"})
+        return lines
+
+    def _fresh(self, sealed: SealedTree) -> Callable[[str], AbstractAsyncContextManager[Sandbox]]:
+        def fresh(tree: str) -> AbstractAsyncContextManager[Sandbox]:
+            return self._parts.backend.open(self._parts.spec, self._workspace.checkout_tree(tree, sealed.base))
+
+        return fresh
+
+    async def _sealed(self) -> SealedTree:
+        sealed = await self._workspace.sealed_at(self._ref)
+        if sealed is None:
+            failure = f"the sealed tree under {self._ref} is gone from the daemon's git folder"
+            raise LookupError(failure)
+        return sealed
+
+    @asynccontextmanager
+    async def _phase(self, phase: Phase) -> AsyncIterator[None]:
+        await self._record("phase_started", {"phase": phase.value})
+        started = time.monotonic()
+        ok = False
+        try:
+            yield
+            ok = True
+        finally:
+            seconds = round(time.monotonic() - started, 4)
+            await self._record("phase_ended", {"phase": phase.value, "seconds": seconds, "ok": ok})
+
+    async def _record(self, kind: str, data: dict[str, Any]) -> None:
+        await self._store.record(self._claim, kind, data)
+
+    async def _fault(self, error: Exception) -> Fault:
+        log.warning("attempt %s: %s", self._claim.attempt.id, error, exc_info=error)
+        fault = fault_of(error)
+        await self._journal_fault(fault)
+        return fault
+
+    async def _journal_fault(self, fault: Fault) -> None:
+        failure: Failure = fault.failure
+        await self._record("fault", {"kind": fault.kind, **failure.model_dump()})

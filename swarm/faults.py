@@ -1,0 +1,38 @@
+"""What an exception of a room means for a task: whether waiting, nobody or a person can mend it."""
+
+from __future__ import annotations
+
+from pool.errors import NoEndpointError, OverloadError, PoolError, TransientError
+from sandbox.errors import SandboxError, SandboxUnavailableError, WorkspaceError
+from swarm.errors import BrokerError, BrokerUnreachableError, SwarmError
+from swarm.types import AttemptResult, Conclusion, Failure, Fault
+
+_PASSING_POOL = (OverloadError, TransientError, NoEndpointError)
+_LASTING_SANDBOX = (SandboxUnavailableError, WorkspaceError)
+
+
+def fault_of(error: Exception) -> Fault:
+    """An exception as a fault. What no room owns up to is a fault of the program, and lasts."""
+    why = str(error) or type(error).__name__
+    match error:
+        case PoolError():
+            kind, what = ("passing" if isinstance(error, _PASSING_POOL) else "lasting"), "no model answered"
+            mend = "see the endpoints: swarm status"
+        case SandboxError():
+            kind, what = ("lasting" if isinstance(error, _LASTING_SANDBOX) else "passing"), "the sandbox broke"
+            mend = "see what it can do: swarm doctor"
+        case BrokerUnreachableError():
+            kind, what, mend = "passing", "the broker cannot be reached", error.mend
+        case BrokerError():
+            kind, what, mend = "person", "the broker turned the task down", error.mend
+        case SwarmError():
+            kind, what, mend = "lasting", "the daemon cannot go on with it", error.mend
+        case _:
+            kind, what, mend = "lasting", "the program has a fault", "look into the daemon's log"
+            why = f"{type(error).__name__}: {why}"
+    return Fault.model_validate({"kind": kind, "failure": Failure(what=what, why=why, mend=mend)})
+
+
+def broken(fault: Fault) -> AttemptResult:
+    """An attempt that a fault ended before anything was sealed."""
+    return AttemptResult(conclusion=Conclusion(ending="infra_failed", summary=fault.text), fault=fault)

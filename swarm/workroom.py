@@ -1,0 +1,103 @@
+"""The work phase inside its sandbox: let the strategy work within the budget, and never let go of what it made."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from pool.errors import ContextOverflowError
+from sandbox.base import Sandbox
+from sandbox.types import SealedTree
+from sandbox.workspace import Workspace
+from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
+from swarm.faults import broken, fault_of
+from swarm.ledger import BudgetLedger
+from swarm.rows import Claim
+from swarm.store import Store
+from swarm.types import AttemptResult, Conclusion, Ending, Sealed
+from swarm.work import Strategy, Work
+
+LAST_SAVE = 30.0  # seconds that a cancelled attempt may take to save what it has
+
+log = logging.getLogger(__name__)
+
+
+def salvage_ref(attempt: str) -> str:
+    """Where an attempt's work is kept, in the trusted git directory of its repository."""
+    return f"refs/salvage/{attempt}"
+
+
+def sealed_facts(tree: SealedTree) -> Sealed:
+    """What is remembered of a sealed tree; its objects are in git."""
+    return Sealed(base=tree.base, tree=tree.tree, files=tree.files, left_out=tree.left_out, changed=tree.changed)
+
+
+@dataclass(frozen=True)
+class Room:
+    """An open sandbox with everything that saving its workspace takes. ``limit`` is in bytes."""
+
+    claim: Claim
+    base: str
+    sandbox: Sandbox
+    workspace: Workspace
+    store: Store
+    limit: int
+    lock: asyncio.Lock
+
+    async def save(self) -> SealedTree:
+        """Seal the workspace as it is now into the attempt's salvage ref."""
+        async with self.lock:
+            sealed = await self.workspace.seal(self.base, self.sandbox.export(), limit=self.limit)
+            # A worker that was replaced must not put its tree over its successor's.
+            await self.store.check(self.claim)
+            ref = salvage_ref(self.claim.attempt.id)
+            await self.workspace.keep(ref, sealed, f"Salvage of attempt {self.claim.attempt.id}")
+            await self.store.salvaged(self.claim, ref, sealed.tree)
+            return sealed
+
+
+async def work_in(room: Room, strategy: Strategy, work: Work, ledger: BudgetLedger) -> AttemptResult:
+    """Run the strategy to its end, whatever end that is, leaving the sealing of a good one to the caller.
+
+    A fault is a value here, with a last save behind it. Raises CancelledError after a last save, and StoreError and
+    StaleClaimError, after which nothing of this attempt counts.
+    """
+    try:
+        return AttemptResult(conclusion=await _conclude(strategy, work, ledger))
+    except asyncio.CancelledError:
+        await save_quietly(room)
+        raise
+    except (StoreError, StaleClaimError):
+        raise
+    except Exception as error:  # whatever breaks a strategy, the task must end in a state
+        log.warning("attempt %s: %s", work.attempt, error, exc_info=error)
+        return broken(fault_of(error))
+
+
+async def save_quietly(room: Room) -> None:
+    """Save what can be saved, in bounded time and without a word: the attempt is ending for another reason."""
+    try:
+        async with asyncio.timeout(LAST_SAVE):
+            await room.save()
+    except Exception as error:  # noqa: BLE001 - the reason why the attempt ends matters more than this
+        log.warning("attempt %s: the last save failed: %s", room.claim.attempt.id, error)
+
+
+async def _conclude(strategy: Strategy, work: Work, ledger: BudgetLedger) -> Conclusion:
+    """The strategy's conclusion, or the limit that it ran into."""
+    try:
+        async with asyncio.timeout(ledger.seconds_left()) as limit:
+            return await strategy.work(work)
+    except BudgetExceededError as error:
+        return _ended("limit_hit", str(error))
+    except ContextOverflowError as error:
+        return _ended("gave_up", f"the task does not fit the model's window: {error}")
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return _ended("limit_hit", f"the {ledger.budget.wall:.0f} seconds of wall clock are spent")
+
+
+def _ended(ending: Ending, summary: str) -> Conclusion:
+    return Conclusion(ending=ending, summary=summary)

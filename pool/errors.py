@@ -3,10 +3,13 @@
 PoolError
 ├── PoolConfigError      the configuration names no such tier or is unusable
 ├── PermanentError       the request itself is wrong (400, 401, 404, 422): never retried
-├── ContextOverflowError prompt and output do not fit the model's window: shorten, or ask a longer-window tier
+│   └── ModelMissingError   the server no longer serves that model: discovered anew, sent once more
+├── ContextOverflowError prompt and output do not fit the model's ``window``: shorten, or ask a longer-window tier
 ├── OverloadError        the tier is full (429, 503); ``retry_after`` seconds where told
-├── TransientError       a passing fault (5xx, reset before the first byte): retried within the budget
-└── NoEndpointError      no endpoint of the tier is alive
+├── TransientError       a passing fault (5xx, reset, a torn answer): retried within the budget
+│   └── EndpointDeadError   nobody listens, or the engine says that it died
+├── NoEndpointError      no endpoint of the tier is alive
+└── EmbeddedError        the embedded model cannot be served; the message says what mends it
 """
 
 from __future__ import annotations
@@ -24,8 +27,16 @@ class PermanentError(PoolError):
     """The request itself is wrong; sending it again cannot help."""
 
 
+class ModelMissingError(PermanentError):
+    """The server does not serve the model that was asked for."""
+
+
 class ContextOverflowError(PoolError):
-    """Prompt and output do not fit the model's window."""
+    """Prompt and output do not fit the model's window (in tokens, where the server told it)."""
+
+    def __init__(self, message: str, window: int | None = None) -> None:
+        super().__init__(message)
+        self.window = window
 
 
 class OverloadError(PoolError):
@@ -40,5 +51,13 @@ class TransientError(PoolError):
     """A passing fault."""
 
 
+class EndpointDeadError(TransientError):
+    """Nobody listens at the endpoint, or its engine says that it died."""
+
+
 class NoEndpointError(PoolError):
     """No endpoint of the tier is alive."""
+
+
+class EmbeddedError(PoolError):
+    """The embedded model cannot be served; the message says what mends it."""

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["system", "user", "assistant", "tool"]
+ServerKind = Literal["vllm", "llamacpp", "other"]
+LifeState = Literal["unknown", "up", "suspect", "down"]
 FinishReason = Literal["stop", "length", "tool_calls", "other"]
 
 CANARY_TOOL = "swarm_canary"
@@ -103,3 +105,41 @@ class Reply(Frozen):
     model: str
     seconds: float
     attempts: int = 1
+
+
+class Served(Frozen):
+    """What an endpoint told when it was discovered. ``window`` is the real context length in tokens.
+
+    ``slots`` is the most samples of one request that llama.cpp decodes; ``version`` is vLLM's.
+    """
+
+    kind: ServerKind
+    model: str
+    window: int | None = None
+    slots: int | None = None
+    version: str | None = None
+
+
+class EndpointStatus(Frozen):
+    """Where one endpoint stands. None means unknown, never zero. ``age`` is of the last scrape, in seconds.
+
+    ``native_tools`` tells whether its tool calls were seen to work; ``cooling`` are the seconds for which it asked to
+    be left alone; ``in_flight`` are our own requests in it, ``running`` and ``waiting`` everybody's.
+    """
+
+    name: str
+    tier: str
+    url: str
+    state: LifeState
+    kind: ServerKind | None = None
+    model: str | None = None
+    window: int | None = None
+    native_tools: bool | None = None
+    in_flight: int = 0
+    sessions: int = 0
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    age: float | None = None
+    cooling: float = 0.0
+    last_error: str = ""

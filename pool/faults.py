@@ -1,0 +1,120 @@
+"""Classes a server's refusal by what can be done about it; pure.
+
+Bodies: vLLM and OpenAI nest ``error``, older vLLM puts the fields on top, an API key's 401 has a bare string, FastAPI
+says ``detail``. Only the start of a message is matched, since servers may echo the prompt further on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from pool.errors import (
+    ContextOverflowError,
+    EndpointDeadError,
+    ModelMissingError,
+    OverloadError,
+    PermanentError,
+    PoolError,
+    TransientError,
+)
+from pool.types import Frozen
+
+OVERFLOWS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"This model's maximum context length is (?P<window>\d+) tokens",  # vLLM, llama-cpp-python, OpenAI
+        r"'?max_(?:completion_)?tokens'?[^.]{0,80}too large: \d+\. This model's maximum[^\d]{1,40}(?P<window>\d+)",
+        r"max_(?:completion_)?tokens=\d+ cannot be greater than max_model_len=(?P<window>\d+)",  # vLLM
+        r"The (?:decoder )?prompt \([^)]*\) is (?:too long|longer than)[^\d]*(?P<window>\d+)",  # older vLLM
+        r"request \(\d+ tokens\) exceeds the available context size \((?P<window>\d+) tokens\)",  # llama.cpp
+    )
+)
+OVERFLOW_NAMES = {"context_length_exceeded", "exceed_context_size_error"}
+ENGINE_DEAD = ("EngineCore encountered an issue", "EngineDeadError")
+BUSY = {429, 503, 529}
+PASSING = {408, 409, 425}
+LONGEST = 400  # characters of a server's message that we repeat
+
+
+class Refusal(Frozen):
+    """A server's error, whatever shape it came in."""
+
+    message: str
+    kind: str = ""
+    code: str = ""
+    window: int | None = None
+
+
+def read_refusal(text: str) -> Refusal:
+    """The refusal in an error body; text that is no JSON is the message itself."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return Refusal(message=_clean(text))
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(inner, dict):
+        return Refusal(message=_clean(str(inner)))
+    window = inner.get("n_ctx")
+    return Refusal(
+        message=_clean(str(inner.get("message") or inner.get("detail") or text)),
+        kind=str(inner.get("type") or ""),
+        code=str(inner.get("code") or ""),
+        window=window if isinstance(window, int) else None,
+    )
+
+
+def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> PoolError:
+    """The error to raise for a status outside 2xx. ``where`` names the endpoint, ``headers`` have small letters."""
+    refusal = read_refusal(text)
+    message = f"endpoint {where}: {status} {refusal.kind} {refusal.message}".replace("  ", " ").rstrip()
+    if status in BUSY:
+        return OverloadError(message, retry_after(headers))
+    if status in (400, 413, 422) and (overflow := _overflow(refusal)):
+        return ContextOverflowError(message, overflow.window)
+    if status == 404 and "does not exist" in refusal.message and "model" in refusal.message:
+        return ModelMissingError(message)
+    if status in (401, 403):
+        return PermanentError(f"{message}; set api_key of this endpoint to the key that the server was started with")
+    if status >= 500 and status != 501:
+        dead = refusal.message.startswith(ENGINE_DEAD) or refusal.kind == "EngineDeadError"
+        return EndpointDeadError(message) if dead else TransientError(message)
+    return TransientError(message) if status in PASSING else PermanentError(message)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait as told by `retry-after-ms` or `retry-after` (RFC 9110, 10.2.3), None where not told."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    told = headers.get("retry-after")
+    seconds = _number(told)
+    if seconds is None and told:
+        try:
+            seconds = max(0.0, (parsedate_to_datetime(told) - datetime.now(UTC)).total_seconds())
+        except (ValueError, TypeError):
+            return None
+    return seconds
+
+
+def _overflow(refusal: Refusal) -> Refusal | None:
+    for pattern in OVERFLOWS:
+        if found := pattern.match(refusal.message):
+            return refusal.model_copy(update={"window": int(found["window"])})
+    return refusal if {refusal.kind, refusal.code} & OVERFLOW_NAMES else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _clean(text: str) -> str:
+    """One line without control characters, of bounded length: it ends up in logs."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text[: LONGEST * 4].split()))[:LONGEST]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from swarm import lifecycle
@@ -134,10 +135,8 @@ class Coordinator:
         """Sleep until woken, or until a task that waits for its retry is due."""
         due = await self._store.due() if len(self._claims) < self._workers else None
         wait = None if due is None else max(0.05, due - self._clock())
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), wait)
-        except TimeoutError:
-            pass
 
     def _follow(self, group: asyncio.TaskGroup, claim: Claim) -> None:
         name = claim.attempt.id

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from swarm import journal, lifecycle, rows, views
-from swarm.errors import StoreError, TaskError
+from swarm.errors import IllegalMoveError, StoreError
 from swarm.rows import Claim, Plan, Row, Settlement
 from swarm.schema import attempts, open_engine, tasks
 from swarm.types import Spent, Step, TaskRequest, TaskState, TaskView
@@ -92,8 +92,9 @@ class Store:
             row = rows.row_of(connection, task)
             why = lifecycle.why_legal(TaskState(row.state), TaskState.QUEUED)
             if not TaskState(row.state).final:
-                raise TaskError(f"task {task} is {row.state} and needs no retry", f"watch it: swarm follow {task}")
-            last = rows.last_attempt(connection, task)
+                watch = f"watch it: swarm follow {row.id}"
+                raise IllegalMoveError(f"task {row.id} is {row.state} and needs no retry", watch)
+            last = rows.last_attempt(connection, row.id)
             carry = last and lifecycle.carries(TaskState(row.state), views.result_of(last))
             extra = {
                 "carry": last.id if last and carry else None,
@@ -102,14 +103,14 @@ class Store:
                 "fence": row.fence + 1,
             }
             self._move(connection, row, TaskState.QUEUED, why, queued=self._clock(), not_before=0.0, **extra)
-            return views.one(connection, task)
+            return views.one(connection, row.id)
 
         return await self._do(act, ring=lambda view: view.task.id)
 
     async def cancel(self, task: str) -> TaskView:
         """Cancel a queued task at once; mark a running one, for its worker to stop. A final one stays as it is.
 
-        Raises TaskError for a task that is being delivered: the pull request may be there already.
+        Raises IllegalMoveError for a task that is being delivered: the pull request may be there already.
         """
 
         def act(connection: sa.Connection) -> TaskView:
@@ -118,15 +119,15 @@ class Store:
                 case TaskState.QUEUED:
                     self._move(connection, row, TaskState.CANCELLED, "cancelled before it was claimed")
                 case TaskState.RUNNING if not row.cancelling:
-                    connection.execute(tasks.update().where(tasks.c.id == task).values(cancelling=True))
-                    self._note(connection, task, "cancel", {})
+                    connection.execute(tasks.update().where(tasks.c.id == row.id).values(cancelling=True))
+                    self._note(connection, row.id, "cancel", {})
                 case TaskState.DELIVERING:
-                    raise TaskError(
-                        f"task {task} is being delivered, which is too late to cancel", f"wait: swarm follow {task}"
+                    raise IllegalMoveError(
+                        f"task {row.id} is being delivered, which is too late to cancel", f"wait: swarm follow {row.id}"
                     )
                 case _:
                     pass
-            return views.one(connection, task)
+            return views.one(connection, row.id)
 
         return await self._do(act, ring=lambda view: view.task.id)
 
@@ -252,6 +253,10 @@ class Store:
     async def view(self, task: str) -> TaskView:
         """A task by its id or a unique beginning of it. Raises TaskNotFoundError."""
         return await self._do(lambda connection: views.assemble(connection, [rows.row_of(connection, task)])[0])
+
+    async def state(self, task: str) -> TaskState:
+        """Where a task stands."""
+        return await self._do(lambda connection: TaskState(rows.row_of(connection, task).state))
 
     async def views(self, state: TaskState | None, limit: int) -> tuple[TaskView, ...]:
         """The newest tasks first."""

@@ -1,0 +1,71 @@
+"""Whether a task can be taken on, and how it will be worked on: decided from the settings before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import PurePosixPath
+
+from swarm.config import Settings
+from swarm.config_text import nearest
+from swarm.errors import TaskError
+from swarm.rows import Plan
+from swarm.types import TaskRequest
+
+STRATEGIES = ("agent", "sampled_repair", "auto")
+
+
+def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]) -> Plan:
+    """How a request will be worked on. ``repositories`` are the names that the broker told, as far as it was asked.
+
+    Raises TaskError for what could only fail later: an unknown repository, strategy or tier, no test command, no
+    capability, a path that leads out of the repository.
+    """
+    known = sorted({*settings.repositories, *repositories})
+    if request.repository not in known:
+        raise TaskError(f'there is no repository "{request.repository}"', _like(request.repository, known))
+    operator = settings.repositories.get(request.repository)
+    if not request.capability:
+        mend = "submit with swarm submit, which asks the broker for one, or pass what swarm-broker grant prints"
+        raise TaskError("the task carries no capability, so nothing of it could ever be delivered", mend)
+    if not (request.test_command or (operator and operator.test_command)):
+        mend = f"name one with --test-command, or set repositories.{request.repository}.test_command in swarm.toml"
+        raise TaskError(
+            f'no test command is known for "{request.repository}", so nothing could vouch for a change', mend
+        )
+    if request.strategy not in STRATEGIES:
+        raise TaskError(f'there is no strategy "{request.strategy}"', _like(request.strategy, STRATEGIES))
+    for path in request.paths:
+        _inside(path)
+    named = request.strategy if request.strategy != "auto" else None
+    return Plan(
+        budget=request.budget or settings.limits,
+        tier=_tier(request.tier or (operator.tier if operator else None), settings),
+        strategy=named or (operator.strategy if operator else None) or "auto",
+    )
+
+
+def _tier(named: str | None, settings: Settings) -> str:
+    tiers = settings.pool.tiers
+    wanted = named or settings.pool.default_tier or (tiers[0] if tiers else "")
+    if wanted not in tiers:
+        raise TaskError(f'no endpoint serves the tier "{wanted}"', _like(wanted, tiers))
+    return wanted
+
+
+def ladder(settings: Settings) -> tuple[str, ...]:
+    """The tiers from the weakest up: in the order of the configuration, the embedded model first."""
+    embedded = settings.pool.embedded
+    tiers = settings.pool.tiers
+    own = (embedded.tier,) if embedded.enabled else ()
+    return (*own, *(tier for tier in tiers if tier not in own))
+
+
+def _inside(path: str) -> None:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        raise TaskError(f"the path {path!r} is not inside the repository", "give it relative to the repository's root")
+
+
+def _like(wrong: str, known: Collection[str]) -> str:
+    like = nearest(wrong, tuple(known))
+    return f'did you mean "{like}"?' if like else f"known are: {', '.join(known) or 'none'}"

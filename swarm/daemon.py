@@ -1,0 +1,175 @@
+"""The daemon's process: one instance, everything open, a calm end on the first signal and a hard one on the second."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+
+from swarm.api import Desk, application
+from swarm.config import Settings
+from swarm.errors import DaemonError
+from swarm.instance import alone, listening
+from swarm.types import DaemonHealth, DaemonStatus
+from swarm.wiring import House, house
+
+log = logging.getLogger(__name__)
+
+OpenHouse = Callable[[Settings], contextlib.AbstractAsyncContextManager[House]]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class PlainFormatter(logging.Formatter):
+    """Log lines without control characters and without characters that turn text around: models write into them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", super().format(record))
+
+
+async def run_daemon(settings: Settings, *, open_house: OpenHouse = house) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; the exit code. ``open_house`` joins the parts.
+
+    Raises DaemonError when it cannot start, also because another one runs, StoreError, SandboxError and PoolError.
+    """
+    _log_plainly()
+    started = time.time()
+    with alone(settings.daemon.state):
+        async with open_house(settings) as made:
+            with listening(settings.daemon) as listener:
+                daemon = Daemon(made, listener, started)
+                await daemon.serve()
+    return 0
+
+
+class Daemon:
+    """A house with its door open."""
+
+    def __init__(self, made: House, listener: socket.socket, started: float) -> None:
+        self._house = made
+        self._listener = listener
+        self._started = started
+        self._drain: asyncio.Task[None] | None = None
+        self._desk = Desk(
+            store=made.store,
+            coordinator=made.coordinator,
+            plan=made.plan,
+            diff=made.diff,
+            health=self.health,
+            status=self.status,
+        )
+
+    async def serve(self) -> None:
+        """Work and answer until a signal. The api answers while running attempts are drained."""
+        server = _Server(_uvicorn(self._desk))
+        with self._signals():
+            answering = asyncio.create_task(server.serve(sockets=[self._listener]), name="api")
+            working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
+            log.info("listening at %s as process %d", self._house.settings.daemon.socket, os.getpid())
+            await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
+            self._desk.closing.set()
+            server.should_exit = True
+            await answering
+            if not working.done():
+                raise DaemonError("the api ended by itself", "look into the daemon's log")
+            _raise_of(working)
+            if self._drain is not None:
+                await self._drain
+            log.info("stopped")
+
+    def health(self) -> DaemonHealth:
+        """Who this is."""
+        return DaemonHealth(
+            version=importlib.metadata.version("agent-swarm"),
+            pid=os.getpid(),
+            uid=os.geteuid(),
+            started=self._started,
+            draining=self._house.coordinator.draining,
+        )
+
+    async def status(self) -> DaemonStatus:
+        """Everything that a person may want to know."""
+        made = self._house
+        return DaemonStatus(
+            health=self.health(),
+            workers=made.settings.daemon.workers,
+            running=made.coordinator.running,
+            counts=await made.store.counts(),
+            repositories=tuple(sorted(made.settings.repositories)),
+            tiers=made.settings.pool.tiers,
+            endpoints=made.endpoints(),
+            sandbox=made.sandbox(),
+            broker=await made.broker(),
+        )
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self._signalled, each)
+        try:
+            yield
+        finally:
+            for each in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(each)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        patience = self._house.settings.daemon.drain_timeout
+        if self._drain is None:
+            log.info("%s: finishing what runs, for at most %.0f s; once more stops at once", number.name, patience)
+            self._drain = asyncio.get_running_loop().create_task(self._house.coordinator.drain(patience))
+            return
+        log.warning("%s: stopping at once; the next start goes on with what was running", number.name)
+        with contextlib.suppress(OSError):
+            Path(self._house.settings.daemon.socket).unlink()
+        # Everything that matters is on disk after each step, so this is the kill that a start recovers from.
+        os._exit(128 + number)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the daemon."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _uvicorn(desk: Desk) -> uvicorn.Config:
+    return uvicorn.Config(
+        application(desk),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        timeout_graceful_shutdown=3,
+    )
+
+
+def _raise_of(working: asyncio.Task[None]) -> None:
+    """The coordinator's error, out of the group that its tasks ran in."""
+    error = working.exception()
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if error is not None:
+        raise error
+
+
+def _log_plainly() -> None:
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
+        logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,0 +1,171 @@
+"""The only place that names concrete parts: settings in, a house with everything joined out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pool.config import PoolConfig
+from pool.embedded import serve_embedded
+from pool.router import Pool
+from pool.types import EndpointStatus
+from sandbox.base import SandboxBackend
+from sandbox.factory import choose_backend
+from sandbox.types import SandboxSpec, SelfTest
+from sandbox.workspace import Workspace
+from swarm import acceptance
+from swarm.attempt import AttemptRun, Parts
+from swarm.config import Settings
+from swarm.coordinator import Coordinator
+from swarm.delivery import BrokerClient
+from swarm.engine import DbosEngine
+from swarm.errors import BrokerError
+from swarm.rows import Claim, Plan
+from swarm.store import Store
+from swarm.strategies.named import strategy_named
+from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
+from swarm.work import Strategy
+
+BROKER_PATIENCE = 45.0  # seconds that a delivery waits for a broker that is being restarted
+ASK_PATIENCE = 2.0  # seconds to ask the broker something while a person waits
+
+
+@dataclass(frozen=True)
+class House:
+    """Everything joined, for as long as its context lasts."""
+
+    settings: Settings
+    store: Store
+    coordinator: Coordinator
+    pool: Pool
+    backend: SandboxBackend
+    proved: SelfTest
+    workspace: Callable[[str], Workspace]
+
+    async def plan(self, request: TaskRequest) -> Plan:
+        """How a request will be worked on. Raises TaskError. The broker is only asked about names we do not know."""
+        names: tuple[str, ...] = ()
+        if request.repository not in self.settings.repositories:
+            names = await self._repositories()
+        return acceptance.plan(request, self.settings, names)
+
+    async def diff(self, view: TaskView) -> str:
+        """What the last attempt that left something changed; empty when none did."""
+        workspace = self.workspace(view.task.request.repository)
+        for attempt in reversed(view.attempts):
+            sealed = await workspace.sealed_at(attempt.salvage) if attempt.salvage else None
+            if sealed is not None:
+                return await workspace.diff(sealed.base, sealed.tree)
+        return ""
+
+    def endpoints(self) -> tuple[EndpointView, ...]:
+        """The pool's servers as they are now."""
+        return tuple(_endpoint(status) for status in self.pool.status())
+
+    def sandbox(self) -> SandboxView:
+        """The chosen backend and what it proved at start."""
+        found = self.proved
+        return SandboxView(backend=found.backend, version=found.version, proved=found.proved, failed=found.failed)
+
+    async def broker(self) -> BrokerView:
+        """Whether the broker answers."""
+        socket = self.settings.broker.socket
+        try:
+            async with BrokerClient(socket, patience=0, timeout=ASK_PATIENCE) as client:
+                health = await client.health()
+        except BrokerError as error:
+            return BrokerView(socket=str(socket), reachable=False, detail=str(error))
+        return BrokerView(socket=str(socket), reachable=True, uid=health.uid)
+
+    async def _repositories(self) -> tuple[str, ...]:
+        try:
+            async with BrokerClient(self.settings.broker.socket, patience=0, timeout=ASK_PATIENCE) as client:
+                return tuple(each.name for each in (await client.repositories()).repositories)
+        except BrokerError:
+            return ()
+
+
+@asynccontextmanager
+async def house(
+    settings: Settings,
+    *,
+    choose: Callable[..., Awaitable[SandboxBackend]] = choose_backend,
+    strategy: Callable[[str], Strategy] = strategy_named,
+) -> AsyncIterator[House]:
+    """Open every part, in an order that leaves nothing behind when one cannot be opened.
+
+    Raises StoreError, SandboxUnavailableError and PoolError.
+    """
+    state = settings.daemon.state
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(Store(state / "swarm.db"))
+        backend = await choose(settings.sandbox, state=state)
+        proved = await backend.self_test()
+        await backend.sweep()
+        pool = await stack.enter_async_context(Pool(await _with_embedded(settings.pool, stack)))
+        broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
+        engine = DbosEngine(state / "engine.db")
+        stack.push_async_callback(engine.close)
+        parts = Parts(
+            backend=backend,
+            spec=SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env, image=settings.sandbox.image),
+            pool=pool,
+            broker=broker,
+            workspace=_workspaces(state / "git"),
+            strategy=strategy,
+            test_command=_test_command(settings),
+            sandbox_name=f"{proved.backend} {proved.version}".strip(),
+        )
+
+        def begin(claim: Claim) -> AttemptRun:
+            return AttemptRun(parts, store, engine, claim)
+
+        coordinator = Coordinator(
+            store,
+            engine,
+            begin,
+            workers=settings.daemon.workers,
+            ladder=acceptance.ladder(settings),
+            clock=time.time,
+        )
+        yield House(settings, store, coordinator, pool, backend, proved, parts.workspace)
+
+
+async def _with_embedded(config: PoolConfig, stack: AsyncExitStack) -> PoolConfig:
+    """The pool's settings, with the embedded model served and joined where that is asked for."""
+    if not config.embedded.enabled:
+        return config
+    endpoint = await stack.enter_async_context(serve_embedded(config.embedded))
+    return config.model_copy(update={"endpoints": (*config.endpoints, endpoint)})
+
+
+def _workspaces(folder: Path) -> Callable[[str], Workspace]:
+    @cache
+    def workspace(repository: str) -> Workspace:
+        return Workspace(folder / f"{repository}.git")
+
+    return workspace
+
+
+def _test_command(settings: Settings) -> Callable[[Task], str | None]:
+    def command(task: Task) -> str | None:
+        operator = settings.repositories.get(task.request.repository)
+        return task.request.test_command or (operator.test_command if operator else None)
+
+    return command
+
+
+def _endpoint(status: EndpointStatus) -> EndpointView:
+    return EndpointView(
+        name=status.name,
+        tier=status.tier,
+        url=status.url,
+        model=status.model or "",
+        up=status.state == "up",
+        in_flight=status.in_flight,
+        detail=status.last_error,
+    )

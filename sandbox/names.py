@@ -1,0 +1,29 @@
+"""Judges path names that come out of a workspace. Pure."""
+
+from __future__ import annotations
+
+# Code points that some file systems ignore in names, so that ".g<U+200C>it" opens ".git" there (CVE-2014-9390).
+_IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
+_LONGEST = 4096
+
+
+def normal(name: bytes) -> bytes | None:
+    """A tar name as a plain relative path; None where it is absolute, climbs, is empty or too long."""
+    if name.startswith(b"/") or len(name) > _LONGEST or b"\0" in name:
+        return None
+    parts = [part for part in name.split(b"/") if part not in {b"", b"."}]
+    if not parts or b".." in parts:
+        return None
+    return b"/".join(parts)
+
+
+def names_git(part: bytes) -> bool:
+    """Whether a path component is ``.git`` to git or to a file system that folds names."""
+    text = part.decode("utf-8", "replace").translate(_IGNORED).casefold()
+    text = text.split(":", 1)[0].rstrip(" .")
+    return text in {".git", "git~1"}
+
+
+def shown(path: bytes) -> str:
+    """A path for people and JSON; undecodable bytes become ``\\xNN``."""
+    return path.decode("utf-8", "backslashreplace")

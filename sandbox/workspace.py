@@ -1,0 +1,285 @@
+"""Checkouts in, sealed trees out, over one trusted bare git directory. The agent's ``.git`` is never looked into."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import IO
+
+from sandbox.errors import WorkspaceError
+from sandbox.gitdir import GitDir
+from sandbox.names import normal, shown
+from sandbox.sealing import GITLINK, Blob, Found, fit, harvest
+from sandbox.tarball import END, TarReader, header, padding
+from sandbox.types import MIB, SealedTree
+
+_KEPT_TEMPLATES = 8
+_CHUNK = 256 * 1024
+_LEFT_OUT = "Left-Out: "
+_CONFIG = b"""[core]
+\trepositoryformatversion = %d
+\tfilemode = true
+\tbare = false
+\tlogallrefupdates = true
+[user]
+\tname = agent
+\temail = agent@localhost
+[gc]
+\tauto = 0
+"""
+
+
+class Workspace:
+    """One repository as the daemon holds it. Any number of checkouts and seals may run at once."""
+
+    def __init__(self, git_dir: Path, *, history_limit: int = 32 * MIB) -> None:
+        """``git_dir`` is a bare git directory that only this process's user may write; made at the first pack.
+
+        A checkout gets its base's whole history where git stores that in ``history_limit`` bytes, else the base alone.
+        """
+        self._git = GitDir(git_dir)
+        self._history_limit = history_limit
+
+    async def take_pack(self, pack: AsyncIterator[bytes] | bytes, commit: str) -> None:
+        """Import a pack, keep ``commit`` under refs/bases/. Raises WorkspaceError where it is broken or incomplete."""
+        await self._git.create(sha256=len(commit) == 64)
+        head, rest = await _first(pack)
+        if head:
+            await self._git.run("index-pack", "--stdin", "--strict", "--fix-thin", stdin=_joined(head, rest))
+        if not await self.has(commit):
+            raise WorkspaceError(f"the pack does not hold commit {commit}")
+        await self._git.run("rev-list", "--objects", "--quiet", commit, "--not", "--all")
+        await self._git.run("update-ref", f"refs/bases/{commit}", commit)
+
+    async def has(self, commit: str) -> bool:
+        """Whether the commit is here."""
+        if not (self._git.path / "HEAD").exists():
+            return False
+        kind = await self._git.run("cat-file", "-t", commit, accept=(0, 128))
+        return kind.strip() == b"commit"
+
+    def checkout(self, commit: str) -> AsyncIterator[bytes]:
+        """The commit's tree as a tar stream, with a ``.git`` of its own that knows this commit's history and no more.
+
+        Submodules become empty folders. Content is byte for byte what git stores. Raises WorkspaceError.
+        """
+        return self.checkout_tree(commit, commit)
+
+    async def checkout_tree(self, tree: str, base: str) -> AsyncIterator[bytes]:
+        """The same for a tree made on ``base``: the ``.git`` inside still stands at the base."""
+        template = await self._template(base)
+        when = int(await self._git.line("log", "-1", "--format=%ct", base))
+        entries = await self._entries(tree)
+        with template.open("rb") as ready:
+            while chunk := ready.read(_CHUNK):
+                yield chunk
+        async with aclosing(self._contents(entries, when)) as contents:
+            async for chunk in contents:
+                yield chunk
+        yield END
+
+    async def seal(self, base: str, export: AsyncIterator[bytes], *, limit: int) -> SealedTree:
+        """A workspace's tar stream as git objects on ``base``.
+
+        At most ``limit`` bytes of new content get in. What does not is named in ``left_out`` with the reason, and a
+        tracked path among it keeps its base version. Untracked paths that the base's own .gitignore files name stay
+        out. Raises WorkspaceError for a stream that is malformed, cut short, or much larger than ``limit``.
+        """
+        before = await self._entries(base)
+        gathered = await harvest(TarReader(export, limit=2 * limit + 64 * MIB), before, limit=limit)
+        with gathered.spool:
+            untracked = [path for path in gathered.found if path not in before]
+            ignored = await self._ignored(before, untracked)
+            after = fit(gathered, ignored, before, limit=limit)
+            new = {found.oid: found for path, found in gathered.found.items() if path in after}
+            await self._git.run("fast-import", "--quiet", stdin=_blobs(gathered.spool, new))
+        tree = await self._write_tree(after)
+        return await self._sealed(base, tree, tuple(gathered.notes))
+
+    async def keep(self, ref: str, sealed: SealedTree, message: str) -> None:
+        """Keep a sealed tree as a commit on its base under ``ref``, replacing what was there."""
+        if not ref.startswith("refs/"):
+            raise WorkspaceError(f"{ref!r} is no full reference name")
+        notes = "".join(f"\n{_LEFT_OUT}{json.dumps(note)}" for note in sealed.left_out)
+        text = f"{message}\n{notes}\n".encode("utf-8", "replace")
+        commit = await self._git.run("commit-tree", sealed.tree, "-p", sealed.base, "-F", "-", stdin=text)
+        await self._git.run("update-ref", ref, commit.decode().strip())
+
+    async def refs(self, prefix: str) -> dict[str, str]:
+        """References below ``prefix`` and the commits they name."""
+        if not (self._git.path / "HEAD").exists():
+            return {}
+        out = await self._git.line("for-each-ref", "--format=%(refname) %(objectname)", prefix)
+        return dict(line.rsplit(" ", 1) for line in out.splitlines())
+
+    async def sealed_at(self, ref: str) -> SealedTree | None:
+        """Read back what ``keep`` stored; None where there is no such reference."""
+        if ref not in await self.refs(ref):
+            return None
+        raw = await self._git.line("log", "-1", "--format=%T %P%n%B", ref)
+        head, _, body = raw.partition("\n")
+        tree, base = head.split(" ")
+        notes = [json.loads(line[len(_LEFT_OUT) :]) for line in body.splitlines() if line.startswith(_LEFT_OUT)]
+        return await self._sealed(base, tree, tuple(notes))
+
+    async def diff(self, base: str, tree: str) -> str:
+        """A unified diff from a commit to a tree, for people."""
+        out = await self._git.run("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", base, tree)
+        return out.decode("utf-8", "replace")
+
+    async def _entries(self, tree: str) -> dict[bytes, Blob]:
+        out = await self._git.run("ls-tree", "-r", "-z", "--full-tree", tree)
+        entries = {}
+        for line in out.split(b"\0")[:-1]:
+            meta, _, path = line.partition(b"\t")
+            mode, _, oid = meta.decode().split(" ")
+            entries[path] = Blob(mode, oid)
+        return entries
+
+    async def _contents(self, entries: Mapping[bytes, Blob], when: int) -> AsyncGenerator[bytes, None]:
+        for path, blob in entries.items():
+            if blob.mode == GITLINK:
+                yield header(path + b"/", 0o755, 0, when)
+        files = {path: blob for path, blob in entries.items() if blob.mode != GITLINK}
+        out = bytearray()
+        async with aclosing(self._git.blobs([blob.oid for blob in files.values()])) as blobs:
+            paths = iter(files.items())
+            async for size, content in blobs:
+                path, blob = next(paths)
+                if blob.mode == "120000":
+                    out += header(path, 0o777, 0, when, b"".join([chunk async for chunk in content]))
+                    continue
+                out += header(path, int(blob.mode, 8) & 0o777, size, when)
+                async for chunk in content:
+                    out += chunk
+                    if len(out) >= _CHUNK:
+                        yield bytes(out)
+                        out.clear()
+                out += padding(size)
+        yield bytes(out)
+
+    async def _ignored(self, base: Mapping[bytes, Blob], paths: list[bytes]) -> set[bytes]:
+        """Which paths the base's own ignore rules name, asked in a folder that holds those rule files alone."""
+        rules = {path: blob for path, blob in base.items() if path.rsplit(b"/", 1)[-1] == b".gitignore"}
+        rules = {path: blob for path, blob in rules.items() if blob.mode.startswith("100") and normal(path) == path}
+        if not rules or not paths:
+            return set()
+        with tempfile.TemporaryDirectory(prefix="agent-swarm-ignore-") as folder:
+            blobs = self._git.blobs([blob.oid for blob in rules.values()])
+            async with aclosing(blobs):
+                names = iter(rules)
+                async for _, content in blobs:
+                    target = Path(folder) / next(names).decode("utf-8", "surrogateescape")
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(b"".join([chunk async for chunk in content]))
+            out = await self._git.run(
+                *("check-ignore", "-z", "--stdin", "--no-index"),
+                stdin=b"".join(b"./" + path + b"\0" for path in paths),  # "./" keeps a name from being pathspec magic
+                env={"GIT_WORK_TREE": folder, "GIT_INDEX_FILE": f"{folder}/.git-index", "GIT_LITERAL_PATHSPECS": "0"},
+                accept=(0, 1),
+                cwd=Path(folder),
+            )
+        return {path.removeprefix(b"./") for path in out.split(b"\0")[:-1]}
+
+    async def _write_tree(self, entries: Mapping[bytes, Blob]) -> str:
+        with tempfile.TemporaryDirectory(prefix="agent-swarm-index-") as folder:
+            env = {"GIT_INDEX_FILE": f"{folder}/index"}
+            lines = b"".join(b"%s %s\t%s\0" % (b.mode.encode(), b.oid.encode(), path) for path, b in entries.items())
+            await self._git.run("update-index", "--add", "--replace", "-z", "--index-info", stdin=lines, env=env)
+            return (await self._git.run("write-tree", env=env)).decode().strip()
+
+    async def _sealed(self, base: str, tree: str, left_out: tuple[str, ...]) -> SealedTree:
+        base_tree = await self._git.line("rev-parse", f"{base}^{{tree}}")
+        changed = await self._git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base_tree, tree)
+        wanted = f"{tree}\n^{base_tree}\n".encode()
+        pack = await self._git.run("pack-objects", "--revs", "--stdout", "--quiet", stdin=wanted)
+        return SealedTree(
+            base=base,
+            tree=tree,
+            base_tree=base_tree,
+            files=tuple(shown(path) for path in changed.split(b"\0")[:-1]),
+            pack=pack,
+            left_out=left_out,
+        )
+
+    async def _template(self, base: str) -> Path:
+        """The ``.git`` part of a checkout as tar entries, made once per base."""
+        folder = self._git.path / "agent-swarm-checkouts"
+        ready = folder / f"{base}.tar"
+        if ready.exists():
+            return ready
+        folder.mkdir(exist_ok=True)
+        for old in sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime)[: 1 - _KEPT_TEMPLATES]:
+            old.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            await self._make_git(GitDir(Path(made) / ".git"), base)
+            packed = Path(made) / "tar"
+            packed.write_bytes(_packed(Path(made) / ".git"))
+            packed.rename(ready)
+        return ready
+
+    async def _make_git(self, inner: GitDir, base: str) -> None:
+        """A git directory with one branch at ``base`` and an index that matches it."""
+        sha256 = len(base) == 64
+        await inner.create(sha256=sha256)
+        whole = int(await self._git.line("rev-list", "--objects", "--disk-usage", base)) <= self._history_limit
+        if not whole:
+            (inner.path / "shallow").write_text(f"{base}\n")
+        objects = f"{base}\n" if whole else await self._git.line("rev-list", "--objects", "--max-count=1", base)
+        ids = "".join(f"{line.split(' ', 1)[0]}\n" for line in objects.splitlines())
+        how = ("--revs",) if whole else ()
+        pack = await self._git.run("pack-objects", *how, "--stdout", "--quiet", stdin=ids.encode())
+        await inner.run("index-pack", "--stdin", stdin=pack)
+        await inner.run("update-ref", "refs/heads/agent", base)
+        await inner.run("symbolic-ref", "HEAD", "refs/heads/agent")
+        await inner.run("read-tree", base)
+        extra = b"[extensions]\n\tobjectformat = sha256\n" if sha256 else b""
+        (inner.path / "config").write_bytes(_CONFIG % int(sha256) + extra)
+        shutil.rmtree(inner.path / "hooks", ignore_errors=True)
+
+
+def _packed(folder: Path) -> bytes:
+    """A ``.git`` folder as tar entries, without the end marker."""
+    out = bytearray(header(b".git/", 0o755, 0, 0))
+    for path in sorted(folder.rglob("*")):
+        name = f".git/{path.relative_to(folder)}".encode()
+        if path.is_dir():
+            out += header(name + b"/", 0o755, 0, 0)
+        else:
+            data = path.read_bytes()
+            out += header(name, 0o644, len(data), 0) + data + padding(len(data))
+    return bytes(out)
+
+
+async def _blobs(spool: IO[bytes], new: Mapping[str, Found]) -> AsyncIterator[bytes]:
+    for found in new.values():
+        if found.offset is None:
+            continue
+        spool.seek(found.offset)
+        yield b"blob\ndata %d\n" % found.size
+        left = found.size
+        while left:
+            chunk = spool.read(min(left, _CHUNK))
+            left -= len(chunk)
+            yield chunk
+        yield b"\n"
+
+
+async def _first(pack: AsyncIterator[bytes] | bytes) -> tuple[bytes, AsyncIterator[bytes] | None]:
+    if isinstance(pack, bytes):
+        return pack, None
+    async for chunk in pack:
+        if chunk:
+            return chunk, pack
+    return b"", None
+
+
+async def _joined(head: bytes, rest: AsyncIterator[bytes] | None) -> AsyncIterator[bytes]:
+    yield head
+    if rest is not None:
+        async for chunk in rest:
+            yield chunk

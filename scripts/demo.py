@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
-from weights import weights_for
 
 from house import BROKER_USER, CHECKOUT, DAEMON_USER, House, HouseError, of_one_user, of_three_users, remove_users
 from proof import Claim, Proof
@@ -114,7 +113,7 @@ def _stack(base: Path, house: House) -> Iterator[tuple[Stack, str]]:
     sample = Repository("sample", layout.forge / "sample.git", TESTS)
     bare_repository(SAMPLE, sample.path, house.broker)
     write(layout.broker_toml, broker_toml(layout, house, (sample,), credential), house.broker, 0o600)
-    pool = f'[pool.embedded]\nenabled = true\nweights = "{weights_for(base)}"'
+    pool = f'[pool.embedded]\nenabled = true\nweights = "{_weights()}"'
     write(layout.swarm_toml, swarm_toml(layout, (sample,), pool), house.person, 0o644)
     stack = Stack(layout, house, _docker(house))
     try:
@@ -126,6 +125,14 @@ def _stack(base: Path, house: House) -> Iterator[tuple[Stack, str]]:
         raise
     finally:
         stack.stop()
+
+
+def _weights() -> str:
+    """The embedded model's file, fetched when it is not there yet; readable by all."""
+    told = subprocess.run([CHECKOUT / "scripts" / "fetch-weights"], check=False, capture_output=True, text=True)
+    if told.returncode != 0:
+        raise HouseError(told.stderr.strip() or told.stdout.strip())
+    return told.stdout.strip().splitlines()[-1]
 
 
 def _docker(house: House) -> dict[str, str]:

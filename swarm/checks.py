@@ -52,18 +52,23 @@ async def check(
     return evidence.compare(base, proposal, own)
 
 
-async def run_tests(sandbox: Sandbox, command: str, *, seconds: float | None = None) -> TestRun:
+async def run_tests(
+    sandbox: Sandbox, command: str, *, seconds: float | None = None, env: Mapping[str, str] | None = None
+) -> TestRun:
     """Run a test command through ``/bin/sh -c`` and tell its tests apart where it lets us.
 
-    Reads pytest's JUnit report and the lines of ``unittest -v``; any other command is one test named "command". Leaves
-    the workspace dirty, so hand in a throwaway sandbox or a fork. Raises SandboxError for broken machinery.
+    Reads pytest's JUnit report and the lines of ``unittest -v``; any other command is one test named "command". ``env``
+    is added to the environment, its PYTEST_ADDOPTS to our own. Leaves the workspace dirty, so hand in a throwaway
+    sandbox or a fork. Raises SandboxError for broken machinery.
     """
     token = secrets.token_hex(8)
     outside, inside = f"/tmp/report-{token}.xml", f".report-{token}.xml"  # noqa: S108  the sandbox's own /tmp
+    more = dict(env or {})
+    options = f"-p no:cacheprovider --junitxml={outside} -o junit_family=xunit1 {more.pop('PYTEST_ADDOPTS', '')}"
     outcome = await sandbox.run(
         Command(
             argv=("/bin/sh", "-c", _WRAP, "sh", command, outside, inside),
-            env={**_QUIET, "PYTEST_ADDOPTS": f"-p no:cacheprovider --junitxml={outside} -o junit_family=xunit1"},
+            env={**_QUIET, **more, "PYTEST_ADDOPTS": options.strip()},
             timeout=seconds,
         )
     )

@@ -146,10 +146,10 @@ def _objection(base: TestRun, proposal: TestRun, own: TestRun | None, broken: Se
         if ended:
             return ended
     if broken:
-        return f"{_some(broken)} passed before and {'does' if len(broken) == 1 else 'do'} not pass now"
+        return f"{some(broken)} passed before and {'does' if len(broken) == 1 else 'do'} not pass now"
     dropped = _missing(base.failed, own or proposal)
     if dropped:
-        return f"{_some(dropped)} failed before and {'is' if len(dropped) == 1 else 'are'} no longer run"
+        return f"{some(dropped)} failed before and {'is' if len(dropped) == 1 else 'are'} no longer run"
     return ""
 
 
@@ -160,11 +160,12 @@ def _bad_end(run: TestRun, what: str) -> str:
     if run.out_of_memory:
         return f"{what} ran out of the sandbox's memory"
     if run.exit_code:
-        failing = f": {_some(run.failed)} failed" if run.failed and WHOLE not in run.failed else ""
+        failing = f": {some(run.failed)} failed" if run.failed and WHOLE not in run.failed else ""
         return f"{what} ended with exit code {run.exit_code}{failing}"
     return ""
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
+def some(names: Sequence[str], most: int = 3) -> str:
+    """A few names in a sentence, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,0 +1,83 @@
+"""The ways to ask a model for a replacement of one line, and the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pool.types import ChatRequest, CompletionRequest, Reply
+from swarm import prompts
+from swarm.strategies.candidates import replacement
+from swarm.strategies.spectrum import Suspect
+from swarm.work import Work
+
+_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way of asking: ``line`` continues a text up to its newline, ``edit`` is a chat constrained to a JSON edit."""
+
+    style: Literal["line", "edit"]
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What one request gave: replacement texts, and what it cost."""
+
+    texts: tuple[str, ...]
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int | None = None
+    model: str = ""
+    endpoint: str = ""
+    seconds: float = 0.0
+
+
+Ask = Callable[[Work, Suspect, Rung, str, float], Awaitable[Samples]]
+
+
+def ladder(*, native_tools: bool) -> tuple[Rung, ...]:
+    """Which way first. Constrained JSON leads where a model speaks tool calls. One that does not is most likely very
+    small, and JSON is beyond it: SmolLM2 135M hit the wanted line in 0 of 256 constrained samples against 162 of
+    192 plain ones, so there it comes last."""
+    if native_tools:
+        return Rung("edit", 0.6), Rung("line", 0.8), Rung("edit", 1.0)
+    return Rung("line", 0.7), Rung("line", 1.0), Rung("line", 1.3), Rung("edit", 0.8)
+
+
+async def ask_model(work: Work, suspect: Suspect, rung: Rung, failure: str, deadline: float) -> Samples:
+    """Several samples for one line in one request. Raises PoolError."""
+    if rung.style == "line":
+        reply = await work.pool.complete(
+            CompletionRequest(
+                tier=work.tier,
+                prompt=prompts.line_prompt(suspect.around, suspect.text),
+                session=work.attempt,
+                max_tokens=24 + len(suspect.text) // 2,
+                temperature=rung.temperature,
+                n=_SAMPLES,
+                stop=("\n",),
+                deadline=deadline,
+            )
+        )
+        return _samples(reply, tuple(choice.content for choice in reply.choices))
+    reply = await work.pool.chat(
+        ChatRequest(
+            tier=work.tier,
+            messages=prompts.edit_messages(suspect.around, suspect.file, suspect.line, suspect.text, failure),
+            session=work.attempt,
+            max_tokens=48 + len(suspect.file) + len(suspect.text),
+            temperature=rung.temperature,
+            n=_SAMPLES,
+            json_schema=prompts.edit_schema(suspect.file, suspect.line),
+            deadline=deadline,
+        )
+    )
+    return _samples(reply, tuple(replacement(choice.content, suspect) for choice in reply.choices))
+
+
+def _samples(reply: Reply, texts: tuple[str, ...]) -> Samples:
+    return Samples(texts, **reply.usage.model_dump(), model=reply.model, endpoint=reply.endpoint, seconds=reply.seconds)

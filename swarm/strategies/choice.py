@@ -1,0 +1,78 @@
+"""Which strategy works on a task: by name, or by what is known of the tier and the task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from pool.config import PoolConfig
+from swarm.agent import Agent
+from swarm.errors import ConfigError
+from swarm.strategies.repair import SampledRepair
+from swarm.types import Conclusion
+from swarm.work import Strategy, Work
+
+NAMES = ("agent", "sampled_repair", "auto")
+_PARAMETERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([mb])(?![a-z])", re.IGNORECASE)
+_SMALL = 1e9
+
+
+def strategy_named(name: str, *, small_tiers: Collection[str] = ("embedded",)) -> Strategy:
+    """The strategy of that name. ``small_tiers`` are those whose models are too small to steer themselves, see
+    `small_tiers`. Raises ConfigError for a name that there is not."""
+    match name:
+        case "agent":
+            return Agent()
+        case "sampled_repair":
+            return SampledRepair()
+        case "auto":
+            return Auto(frozenset(small_tiers))
+    raise ConfigError(f"there is no strategy {name!r}", f"use one of: {', '.join(NAMES)}")
+
+
+def small_tiers(pool: PoolConfig) -> frozenset[str]:
+    """Tiers served by nothing but very small models: the embedded one, and those whose models' names all say so."""
+    endpoints = [(endpoint.tier, is_small(endpoint.model or "")) for endpoint in pool.endpoints]
+    if pool.embedded.enabled:
+        endpoints.append((pool.embedded.tier, True))
+    large = {tier for tier, small in endpoints if not small}
+    return frozenset(tier for tier, small in endpoints if small) - large
+
+
+def is_small(model: str) -> bool:
+    """Whether a model's name tells of under a thousand million parameters; a name that tells nothing is not small."""
+    sizes = [float(number) * (1e9 if unit in "bB" else 1e6) for number, unit in _PARAMETERS.findall(model)]
+    return bool(sizes) and max(sizes) < _SMALL
+
+
+def choose(*, small: bool, native_tools: bool, testable: bool) -> tuple[str, ...]:
+    """The strategies to try in turn; the next one follows only where one gave up.
+
+    Without a test command only the agent can do anything. A very small model cannot steer itself at all. A model
+    that does not speak native tool calls is a weak agent, so the cheap search goes first and the agent follows.
+    """
+    if not testable:
+        return ("agent",)
+    if small:
+        return ("sampled_repair",)
+    return ("agent",) if native_tools else ("sampled_repair", "agent")
+
+
+class Auto:
+    """The strategy `auto`."""
+
+    def __init__(self, small: frozenset[str]) -> None:
+        self._small = small
+
+    async def work(self, work: Work) -> Conclusion:
+        """Choose, work, and go on to the next choice where one gave up. Raises PoolError and SandboxError."""
+        small = work.tier in self._small
+        native = not small and await work.pool.native_tools(work.tier)
+        names = choose(small=small, native_tools=native, testable=bool(work.test_command))
+        await work.record("note", {"text": f"strategy: {', then '.join(names)}"})
+        for name in names[:-1]:
+            conclusion = await strategy_named(name).work(work)
+            if conclusion.ending != "gave_up":
+                return conclusion
+            await work.record("note", {"text": f"{name} gave up: {conclusion.summary}"})
+        return await strategy_named(names[-1]).work(work)

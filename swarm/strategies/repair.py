@@ -1,0 +1,268 @@
+"""Sampled repair, for models too small to steer themselves: locate, sample, test, keep the smallest change that passes.
+
+Generate and validate (as GenProg and its kin do, with a model in place of mutation rules): the harness does all the
+judging, so an answer is never trusted, only tried. Nothing about the fix is known beforehand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from pool.errors import PermanentError
+from sandbox.base import Sandbox
+from sandbox.types import Command
+from swarm import evidence, history
+from swarm.checks import run_tests
+from swarm.errors import BudgetExceededError
+from swarm.strategies import candidates as drawing
+from swarm.strategies import localise
+from swarm.strategies.asking import Ask, Rung, Samples, ask_model, ladder
+from swarm.strategies.candidates import Candidate
+from swarm.strategies.localise import Diagnosis
+from swarm.strategies.spectrum import Suspect
+from swarm.types import Conclusion, Ending, TestRun
+from swarm.work import Work
+
+Locate = Callable[..., Awaitable[Diagnosis]]
+
+T = TypeVar("T")
+_REPAIRED = "repaired"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How wide to search. ``testers`` runs of the tests go on at a time; ``enough`` candidates that pass end it."""
+
+    suspects: int = 40
+    lines: int = 6
+    tried: int = 32
+    testers: int = 2
+    enough: int = 2
+
+
+class SampledRepair:
+    """The strategy `sampled_repair`: one line at a time, many samples, the tests as the judge."""
+
+    def __init__(
+        self, *, ask: Ask = ask_model, locate: Locate = localise.by_coverage, bounds: Bounds | None = None
+    ) -> None:
+        self._ask = ask
+        self._locate = locate
+        self._bounds = bounds or Bounds()
+
+    async def work(self, work: Work) -> Conclusion:
+        """Search until something passes or nothing is left, to try or to spend. Raises PoolError and SandboxError."""
+        done = next((step.data for step in reversed(work.past) if step.data.get("about") == _REPAIRED), None)
+        if done is not None:
+            return Conclusion(ending="finished", title=done["title"], summary=done["summary"], model=done["model"])
+        search = _Search(work, self._ask, self._bounds, _past_samples(work), _past_verdicts(work))
+        try:
+            return await search.run(self._locate)
+        except BudgetExceededError as error:
+            return search.ended("limit_hit", f"{error} ({search.told()})")
+
+
+@dataclass
+class _Search:
+    """One search and what it has seen so far."""
+
+    work: Work
+    ask: Ask
+    bounds: Bounds
+    samples: dict[tuple[Any, ...], tuple[str, ...]]
+    verdicts: dict[tuple[str, int, str], bool]
+    diagnosis: Diagnosis = field(init=False)
+    failure: str = ""
+    model: str = ""
+    drawn: int = 0
+    tried: int = 0
+
+    async def run(self, locate: Locate) -> Conclusion:
+        """Diagnose, then climb the ladder, a few lines at a time, most suspicious first."""
+        command = self.work.test_command
+        if not command:
+            return self.ended(
+                "gave_up", "sampled repair is judged by tests, and no test command is known for this task"
+            )
+        sandbox, limit = self.work.sandbox, self.bounds.suspects
+        self.diagnosis = await locate(sandbox, command, limit=limit, seconds=self.left())
+        base = self.diagnosis.base
+        await self.work.record("command", {"text": command, "exit_code": base.exit_code, "seconds": base.seconds})
+        objection = _objection(self.diagnosis)
+        if objection:
+            return self.ended("gave_up", objection)
+        await self._tell_suspects()
+        native = await self.work.pool.native_tools(self.work.tier)
+        self.failure = history.shorten(history.clean(base.tail), 1200) if native else ""
+        return await self._climb(ladder(native_tools=native))
+
+    async def _climb(self, rungs: Sequence[Rung]) -> Conclusion:
+        refused: PermanentError | None = None
+        worked = False
+        for rung in rungs:
+            for suspects in _batches(self.diagnosis.suspects, self.bounds.lines):
+                try:
+                    passing = await self._round(suspects, rung)
+                except PermanentError as error:  # this server cannot be asked in this way, another may do
+                    refused = error
+                    break
+                worked = True
+                if passing:
+                    return await self._repaired(passing)
+        if refused is not None and not worked:
+            raise refused
+        return self.ended("gave_up", f"no replacement of a single line makes the tests pass ({self.told()})")
+
+    async def _round(self, suspects: Sequence[Suspect], rung: Rung) -> list[Candidate]:
+        """Sample for these lines in parallel, then test what is new. Raises BudgetExceededError after the testing."""
+        batches = await _together(self._sample(suspect, rung) for suspect in suspects)
+        over = self._charge(sum(batch.prompt_tokens + batch.completion_tokens for batch in batches))
+        fresh: dict[tuple[str, int, str], Candidate] = {}
+        for suspect, batch in zip(suspects, batches, strict=True):
+            self.drawn += len(batch.texts)
+            for candidate in drawing.drawn(suspect, self.diagnosis.sources[suspect.file], batch.texts):
+                if self.verdicts.get(candidate.key, True):
+                    fresh.setdefault(candidate.key, candidate)
+        promising = sorted(fresh.values(), key=lambda candidate: -candidate.promise)[: self.bounds.tried]
+        passing = await self._test(promising)
+        if over is not None and not passing:
+            raise over
+        return passing
+
+    async def _sample(self, suspect: Suspect, rung: Rung) -> Samples:
+        """Samples for one line; those in the journal are not paid for again."""
+        key = (rung.style, rung.temperature, suspect.file, suspect.line)
+        if key in self.samples:
+            return Samples(self.samples[key])
+        samples = await self.ask(self.work, suspect, rung, self.failure, self.left())
+        self.model = samples.model or self.model
+        self.samples[key] = samples.texts
+        await self.work.record("model_call", {**asdict(samples), "ask": list(key)})
+        return samples
+
+    async def _test(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those that pass; testing stops once there are enough."""
+        passing: list[Candidate] = []
+        waiting = iter(candidates)
+
+        async def tester() -> None:
+            for candidate in waiting:
+                if len(passing) >= self.bounds.enough:
+                    return
+                if await self._passes(candidate):
+                    passing.append(candidate)
+
+        await _together(tester() for _ in range(self.bounds.testers))
+        return passing
+
+    async def _passes(self, candidate: Candidate) -> bool:
+        """Whether all tests pass with this one line changed, in a fork of the sandbox."""
+        if candidate.key not in self.verdicts:
+            base = self.diagnosis.base
+            bound = min(self.left(), 10 + 5 * base.seconds)  # a change may well make an endless loop
+            async with self.work.sandbox.fork() as fork:
+                await self._put(fork, candidate)
+                run = await run_tests(fork, base.command, seconds=bound, env={"PYTEST_ADDOPTS": "-x"})
+            passed = evidence.compare(base, run, None).verdict == "passed"
+            self.tried += 1
+            self.verdicts[candidate.key] = passed
+            await self.work.record("candidate", {**asdict(candidate), "passed": passed, **_summed(run)})
+        return self.verdicts[candidate.key]
+
+    async def _put(self, sandbox: Sandbox, candidate: Candidate) -> None:
+        source = drawing.apply(self.diagnosis.sources[candidate.file], candidate.line, candidate.new)
+        executable = (await sandbox.run(Command(argv=("test", "-x", candidate.file)))).exit_code == 0
+        await sandbox.write(candidate.file, source.encode("utf-8", "surrogateescape"), executable=executable)
+
+    async def _repaired(self, passing: Sequence[Candidate]) -> Conclusion:
+        """Put the smallest change into the workspace and say what it is."""
+        best = drawing.smallest(passing)
+        await self._put(self.work.sandbox, best)
+        await self.work.record("edit", {"path": best.file, "text": f"- {best.old}\n+ {best.new}"})
+        await self.work.save()
+        place = f"`{best.function}`" if best.function else f"line {best.line}"
+        title = f"Correct {place} in {best.file}"
+        summary = (
+            f"Line {best.line} of `{best.file}` was `{best.old}` and is now `{best.new}`.\n\n"
+            f"Found by sampled repair: {self.told()}; {len(passing)} passed, the smallest change of them was taken. "
+            f"The tests are all that judged it: {evidence.some(self.diagnosis.base.failed)} failed before."
+        )
+        told = {"title": title, "summary": summary, "model": self.model}
+        await self.work.record("note", {"text": title, "about": _REPAIRED, **told})
+        return Conclusion(ending="finished", **told)
+
+    async def _tell_suspects(self) -> None:
+        suspects = self.diagnosis.suspects
+        how = "by the lines that failing and passing tests executed" if self.diagnosis.traced else "without a trace"
+        places = [{"file": s.file, "line": s.line, "score": round(s.score, 3)} for s in suspects]
+        text = f"{len(suspects)} lines to suspect, located {how}"
+        await self.work.record("note", {"text": text, "about": "suspects", "suspects": places})
+
+    def _charge(self, tokens: int) -> BudgetExceededError | None:
+        """Count one round; over the limit it is told, not raised, because what was paid for is still to be tested."""
+        try:
+            self.work.ledger.charge(steps=1, tokens=tokens)
+        except BudgetExceededError as error:
+            return error
+        return None
+
+    def left(self) -> float:
+        """Seconds left of the task's wall clock. Raises BudgetExceededError at its end."""
+        left = self.work.ledger.budget.wall - self.work.ledger.spent().wall
+        if left <= 0:
+            raise BudgetExceededError("the time for this task is over")
+        return left
+
+    def told(self) -> str:
+        """The search so far in a few words."""
+        suspects = len(self.diagnosis.suspects) if hasattr(self, "diagnosis") else 0
+        return f"{suspects} suspicious lines, {self.drawn} samples, {self.tried} candidates tested"
+
+    def ended(self, ending: Ending, summary: str) -> Conclusion:
+        """A conclusion without a repair."""
+        return Conclusion(ending=ending, summary=summary, model=self.model)
+
+
+def _objection(diagnosis: Diagnosis) -> str:
+    """Why there is nothing to search; empty where there is."""
+    base = diagnosis.base
+    if base.exit_code == 0:
+        return "all tests pass already: sampled repair needs a failing test to tell a repair from any other change"
+    if base.exit_code in (126, 127):
+        return (
+            f"the test command cannot be run in the sandbox: {history.shorten(history.clean(base.tail).strip(), 300)}"
+        )
+    if not diagnosis.suspects:
+        return "no line of the sources could be suspected: the failing tests execute none outside the tests themselves"
+    return ""
+
+
+def _summed(run: TestRun) -> dict[str, Any]:
+    return {"exit_code": run.exit_code, "seconds": run.seconds, "timed_out": run.timed_out}
+
+
+def _batches(suspects: Sequence[Suspect], size: int) -> Iterator[Sequence[Suspect]]:
+    return (suspects[start : start + size] for start in range(0, len(suspects), size))
+
+
+def _past_samples(work: Work) -> dict[tuple[Any, ...], tuple[str, ...]]:
+    calls = (step.data for step in work.past if step.kind == "model_call" and "ask" in step.data)
+    return {tuple(data["ask"]): tuple(data["texts"]) for data in calls}
+
+
+def _past_verdicts(work: Work) -> dict[tuple[str, int, str], bool]:
+    tried = (step.data for step in work.past if step.kind == "candidate")
+    return {(data["file"], data["line"], data["new"]): data["passed"] for data in tried}
+
+
+async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results in order; the first failure cancels the rest and is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]

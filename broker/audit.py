@@ -31,11 +31,13 @@ class Audit:
         self._clock = clock
         self._lock = threading.Lock()
         self._head_file = path.with_suffix(".head")
-        self._mend_torn_line()
+        torn = self._mend_torn_line()
         self._number, self._hash = verify(path)
         self._file: IO[bytes] = path.open("ab")
         path.chmod(0o600)
         self._write_head()
+        if torn:
+            self.append("log-mended", bytes=torn)
 
     def append(self, event: str, **fields: str | float) -> LogEntry:
         """Writes one event and forces it to disk."""
@@ -68,22 +70,23 @@ class Audit:
         draft.write_text(f"{self._number} {self._hash}\n")
         draft.replace(self._head_file)
 
-    def _mend_torn_line(self) -> None:
+    def _mend_torn_line(self) -> int:
         # Only a power cut in the middle of an append leaves an unended line, and it was never acknowledged: the head
         # file still names the line before. A cut of an acknowledged line is found by verify().
         if not self._path.exists():
-            return
+            return 0
         data = self._path.read_bytes()
         ended = data.rfind(b"\n") + 1
         if ended < len(data):
             os.truncate(self._path, ended)
+        return len(data) - ended
 
 
 def verify(path: Path) -> tuple[int, str]:
     """Checks every line and the head; returns the last number and hash. Raises AuditError with the line number."""
     number, last = 0, GENESIS
     head_number, head_hash = _read_head(path)
-    for number, entry in enumerate(_lines(path), start=1):
+    for number, entry in enumerate(_lines(path, head_number), start=1):
         if entry.number != number or entry.previous != last or entry.hash != digest(entry):
             raise _broken(path, number, "does not follow from the line before")
         if number == head_number and entry.hash != head_hash:
@@ -100,7 +103,7 @@ def digest(entry: LogEntry) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _lines(path: Path) -> Iterator[LogEntry]:
+def _lines(path: Path, head: int) -> Iterator[LogEntry]:
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -108,6 +111,8 @@ def _lines(path: Path) -> Iterator[LogEntry]:
             try:
                 yield LogEntry.model_validate_json(line)
             except ValidationError:
+                if number > head and not line.endswith(b"\n"):
+                    return  # being written just now, or torn; nobody was told that it is there
                 raise _broken(path, number, "is not a log entry") from None
 
 

@@ -182,9 +182,10 @@ def log(
         out.print(f"{number} lines, unbroken; last hash {last}")
         return
     with Client(socket) as client:
-        page = client.log(after)
-    for entry in page.entries:
-        _json(entry) if as_json else out.print(_log_line(entry), markup=False)
+        while entries := client.log(after).entries:
+            for entry in entries:
+                _json(entry) if as_json else out.print(_log_line(entry), markup=False)
+            after = entries[-1].number
 
 
 def _log_line(entry: LogEntry) -> str:

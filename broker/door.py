@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import IO, Literal
 
@@ -35,6 +36,7 @@ _SMALL_BODY = 64 * 1024
 _BODY_SECONDS = 120.0
 _AT_ONCE = 4  # proposals in memory; the rest wait in their sockets
 _CHUNK = 256 * 1024
+_RECORDED = 200
 _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (RightsError, 403, "rights"),
     (CapabilityError, 403, "capability"),
@@ -56,6 +58,7 @@ class Door:
         self._service = service
         self._config = config
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._turned_away: Counter[int] = Counter()
 
     def app(self) -> Starlette:
         """The application."""
@@ -103,9 +106,19 @@ class Door:
     def _problem(self, request: Request, error: Exception) -> Response:
         status, code = next((status, code) for kind, status, code in _STATUS if isinstance(error, kind))
         if code in {"rights", "capability"}:
-            self._service.audit.append("turned-away", uid=_uid(request), path=request.url.path, reason=str(error))
+            self._record_turned_away(_uid(request), request.url.path, str(error))
         message = _plain(error)
         return _json(Problem(code=code, message=message, mend=getattr(error, "mend", "")), status)
+
+    def _record_turned_away(self, uid: int, path: str, reason: str) -> None:
+        # Anyone who can connect can be turned away; nobody shall fill the disk with it.
+        self._turned_away[uid] += 1
+        if self._turned_away[uid] <= _RECORDED:
+            self._service.audit.append("turned-away", uid=uid, path=path[:200], reason=reason)
+        elif self._turned_away[uid] == _RECORDED + 1:
+            self._service.audit.append(
+                "turned-away", uid=uid, reason="more of the same is not recorded until a restart"
+            )
 
     # --- verbs
 

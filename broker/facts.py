@@ -5,6 +5,7 @@ Git's own walkers are not used: a pack of 787 bytes can describe 10^9 paths, and
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from broker.wire import Finding
 
 TREE, FILE, EXECUTABLE, SYMLINK, SUBMODULE = "40000", "100644", "100755", "120000", "160000"
 _MODES = {TREE, FILE, EXECUTABLE, SYMLINK, SUBMODULE}
+_SHORT_NAME = re.compile(r"~\d+(?:\.|$)")
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{name}{digit}" for name in ("com", "lpt") for digit in range(1, 10))}
 MAX_DEPTH, MAX_ENTRIES, MAX_NAME, MAX_FINDINGS = 64, 100_000, 255, 200
 
@@ -181,11 +183,17 @@ def name_problems(name: bytes) -> list[str]:
         problems.append(f"has a name longer than {MAX_NAME} bytes")
     if any(unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for char in text):
         problems.append("has control or invisible characters in its name")
-    if "\\" in text or ":" in text or text.endswith((" ", ".")) or text.split(".")[0].casefold() in _DEVICES:
-        problems.append("has a name that is not portable")
+    if _unportable(text):
+        problems.append("has a name that means something else on other systems")
     if text.startswith("-"):
         problems.append("has a name that programs take for an option")
     return problems
+
+
+def _unportable(text: str) -> bool:
+    device = text.split(".", maxsplit=1)[0].casefold() in _DEVICES
+    # A short name such as GITHUB~1 opens .github on NTFS.
+    return device or any(c in text for c in ':\\"<>|?*') or text.endswith((" ", ".")) or bool(_SHORT_NAME.search(text))
 
 
 def _is_git_folder(text: str) -> bool:

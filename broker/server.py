@@ -12,7 +12,7 @@ import signal
 import socket
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import uvicorn
@@ -22,7 +22,7 @@ from broker.audit import Audit
 from broker.capability import Mint
 from broker.config import BrokerConfig
 from broker.door import Door
-from broker.errors import ConfigError
+from broker.errors import ConfigError, ForgeError
 from broker.forge.base import Forge
 from broker.forge.local import LocalForge
 from broker.service import Service
@@ -84,12 +84,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-def build(config: BrokerConfig) -> Service:
-    """Joins the parts: the one place where the vault meets a forge. Raises ConfigError, ForgeError and AuditError."""
+def build(config: BrokerConfig, forges: Mapping[str, Forge] | None = None) -> Service:
+    """Joins the parts: the one place where the vault meets a forge. Raises ConfigError and AuditError.
+
+    ``forges`` by repository replaces the ones that the settings name.
+    """
     vault = Vault(config.state)
-    forges = {name: _forge(name, config, vault) for name in config.repositories}
-    for forge in forges.values():
-        forge.object_format()
+    forges = forges or {name: _forge(name, config, vault) for name in config.repositories}
+    for name, forge in forges.items():
+        _require_usable(name, config.repositories[name].path, forge)
     audit = Audit(config.state / "audit.log")
     return Service(config, mint=Mint(vault.signing_key()), audit=audit, forges=forges)
 
@@ -98,6 +101,14 @@ def _forge(name: str, config: BrokerConfig, vault: Vault) -> Forge:
     settings = config.repositories[name]
     lend = functools.partial(vault.lend, settings.credential_file)
     return LocalForge(name, settings.path, config.state / "pulls" / name, config.identity, lend)
+
+
+def _require_usable(name: str, path: Path, forge: Forge) -> None:
+    try:
+        forge.object_format()
+    except ForgeError as error:
+        mend = f"make it as uid {os.geteuid()}: git init --bare {path}"
+        raise ConfigError(f"repositories.{name}.path = {path} cannot be used: {error}", mend) from None
 
 
 @contextlib.contextmanager
@@ -122,6 +133,9 @@ def _listening(config: BrokerConfig) -> Iterator[socket.socket]:
     path = config.socket
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if path.parent.stat().st_mode & 0o022:
+            mend = f"chmod go-w {path.parent}"
+            raise ConfigError(f"others can write to {path.parent} and put a socket of their own there", mend)
         if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()  # the lock on the state folder says that no living broker listens there
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

@@ -187,7 +187,11 @@ class Service:
             kept = self._outbox.find(proposal.id) or self._outbox.keep(proposal, pack, rights, self._clock())
             self.audit.append("proposal", proposal=proposal.id, grant=rights.grant, repository=ward.name,
                               task=proposal.task, tree=proposal.tree, bytes=len(pack))  # fmt: skip
-            return self._finish(ward, kept)
+            try:
+                return self._finish(ward, kept)
+            except BrokerError as error:  # it stays in the outbox; the same id may be proposed again
+                self.audit.append("failed", proposal=proposal.id, reason=str(error))
+                raise
 
     def explain(self, proposal: Proposal, pack: bytes) -> Explanation:
         """The verdict that propose would give, and the files; nothing is kept, spent or pushed."""

@@ -10,28 +10,30 @@ from broker.wire import Evidence, TestResult
 
 MAX_TITLE, MAX_BODY, MAX_LINE = 120, 60_000, 2_000
 
+_PASSES = 10  # what one pass removes may join what another removes; in the end nothing is left to join
+
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_TAG = re.compile(r"<[/!?]?[a-zA-Z][^<>]*>?")
+_TAG = re.compile(r"<(?=[a-zA-Z/!?])")
 _IMAGE = re.compile(r"!\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?")
-_LINK = re.compile(r"\[([^\]]*)\]\(\s*<?([^)\s>]+)>?[^)]*\)")
-_REFERENCE = re.compile(r"^[ \t]{0,3}\[[^\]]+\]:.*$", re.MULTILINE)
-_URL = re.compile(r"\b(?:[a-z][a-z0-9+.-]{1,20}://|www\.|(?:mailto|javascript|data):)\S+", re.IGNORECASE)
+_LINK = re.compile(r"\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
+_REFERENCE = re.compile(r"^[ \t>]*\[[^\]]+\]:.*$", re.MULTILINE)
+_URL = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.|\b(?:mailto|javascript|data):)[^\s`]+", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?=#|\w+;)")
 _MENTION = re.compile(r"@(?=[\w-])")
 _CLOSING = re.compile(
     r"\b(close[sd]?|closing|fix(?:e[sd])?|fixing|resolve[sd]?|resolving|implement(?:s|ed)?|implementing)\b"
-    r"([\s:(\[*_`]*)(?=(?:[\w./-]*[#!]|GH-|https?:)\S*)",
+    r"[\s:(\[*_`]*(?=(?:[\w./-]*[#!]\d|GH-\d|https?:))",
     re.IGNORECASE,
 )
-_ISSUE = re.compile(r"(?<![&\w])([\w./-]*)([#!])(?=\d)|\bGH-(?=\d)", re.IGNORECASE)
+_ISSUE = re.compile(r"[#!](?=\d)|\bGH-(?=\d)", re.IGNORECASE)
 _COMMAND = re.compile(r"^([\s>*+-]*)/(?=[a-zA-Z])", re.MULTILINE)
 _TRAILER = re.compile(
-    r"^[\s>]*(?:[\w-]+-(?:by|to|with)|cc|bug|fixes|closes|refs?|change-id|skip-checks|reported|helped)[ \t]*:.*$",
-    re.IGNORECASE | re.MULTILINE,
+    r"^[\s>*_]*(?:[\w-]+-(?:by|to|with)|cc|change-id|skip-checks)[*_]*[ \t]*:.*$", re.IGNORECASE | re.MULTILINE
 )
 _SKIP = re.compile(
-    r"\[[ \t]*(?:skip[ -](?:ci|actions|cd)|ci[ -]skip|no[ -]ci|actions[ -]skip)[ \t]*\]|\*{3}no_ci\*{3}", re.IGNORECASE
+    r"\[[ \t]*((?:skip|no|ci|actions)[ _-]*(?:ci|cd|skip|actions))[ \t]*\]|\*{3}(no_ci)\*{3}", re.IGNORECASE
 )
-_TEMPLATE = re.compile(r"(\{\{|\}\}|\$\{|<%|%>|\{%|%\})")
+_TEMPLATE = re.compile(r"\{\{|\}\}|\$\{|<%|%>|\{%|%\}")
 
 
 def title(words: str, prefix: str = "") -> str:
@@ -42,20 +44,36 @@ def title(words: str, prefix: str = "") -> str:
 
 def clean(words: str) -> str:
     """Text without effect: nothing hidden, nobody called, nothing closed or commanded, no markup but plain Markdown."""
-    text = _visible(words)
-    for _ in range(3):  # entities may hide entities
+    return _capped(_defused(_stripped(words)))
+
+
+def _stripped(words: str) -> str:
+    text = words
+    for _ in range(_PASSES):
+        before = text
         text = _visible(html.unescape(text))
-    text = _TAG.sub("", _COMMENT.sub("", text))
-    text = _REFERENCE.sub("", _IMAGE.sub(r"\1", text))
-    text = _LINK.sub(r"\1", text)
-    text = _TAG.sub("", text).replace("<", "&lt;")
-    text = _SKIP.sub("", _TRAILER.sub("", text))
-    text = _URL.sub(lambda found: f"`{found.group().replace('`', '')}`", text)
-    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
-    text = _ISSUE.sub(lambda found: f"{found.group(1) or ''}no. ", text)
-    text = _MENTION.sub("(at)", text)
-    text = _COMMAND.sub(r"\1\\/", text)
+        text = _COMMENT.sub("", text)
+        text = _LINK.sub(r"\1", _IMAGE.sub(r"\1", text))
+        text = _TRAILER.sub("", _REFERENCE.sub("", text))
+        if text == before:
+            break
+    return text
+
+
+def _defused(text: str) -> str:
+    text = text.replace("![", "! [").replace("](", "] (")
+    text = _SKIP.sub(lambda found: f"({found.group(1) or found.group(2)})", text)
     text = _TEMPLATE.sub(lambda found: " ".join(found.group()), text)
+    text = _TAG.sub("< ", text)
+    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
+    text = _URL.sub(lambda found: f"`{found.group()}`", text)
+    text = _ISSUE.sub("no. ", text)
+    text = _MENTION.sub("(at)", text)
+    text = _ENTITY.sub("&amp;", text)
+    return _COMMAND.sub(r"\1\\/", text)
+
+
+def _capped(text: str) -> str:
     return "\n".join(line[:MAX_LINE].rstrip() for line in text.split("\n")).strip()[:MAX_BODY]
 
 

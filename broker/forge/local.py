@@ -11,12 +11,13 @@ from pathlib import Path
 from pydantic import SecretStr, ValidationError
 
 from broker.config import Identity
-from broker.errors import AbsentError, ConflictError, ForgeError, GitError
+from broker.errors import AbsentError, ConfigError, ConflictError, ForgeError, GitError
 from broker.forge.base import Order
 from broker.gitdir import GitDir, Limits
 from broker.wire import PullRequest
 
 _LARGE = Limits(seconds=600.0, cpu=600, memory=8 << 30)
+_MEND = "the operator looks at the bare repository: it must exist and belong to the broker's user"
 Lend = Callable[[], AbstractContextManager[SecretStr | None]]
 
 
@@ -36,11 +37,11 @@ class LocalForge:
         try:
             return self._git.text("rev-parse", "--show-object-format")
         except GitError as error:
-            raise self._unusable(error) from None
+            raise self._failed("no usable bare repository", error) from None
 
-    def _unusable(self, error: GitError) -> ForgeError:
-        mend = f"it must be a bare repository that uid {os.geteuid()} owns: git init --bare {self._git.path}"
-        return ForgeError(f"the repository {self._name} cannot be used: {error}", mend)
+    def _failed(self, what: str, error: Exception) -> ForgeError:
+        # The coordinator may see this: it learns the repository's name, not its place.
+        return ForgeError(f"{what} in {self._name}: {str(error).replace(str(self._git.path), self._name)}", _MEND)
 
     def head(self, branch: str) -> str | None:
         """The commit that a branch is on now."""
@@ -56,28 +57,32 @@ class LocalForge:
         try:
             into.run("fetch", *options, "--", str(self._git.path), refs, limits=_LARGE, protocols="file")
         except GitError as error:
-            raise ForgeError(f"branch {branch} of {self._name} could not be read: {error}") from None
+            raise self._failed(f"branch {branch} could not be read", error) from None
         return into.commit_of(f"refs/heads/{branch}")
 
     def push(self, source: GitDir, commit: str, branch: str) -> bool:
         """Creates the branch; an existing one is left as it is."""
         ref = f"refs/heads/{branch}"
-        options = (
-            "--porcelain",
-            "--no-verify",
-            "--no-follow-tags",
-            "--recurse-submodules=no",
-            f"--force-with-lease={ref}:",
-        )
-        with self._lend():  # a local repository needs no token; that it could be had is still checked
-            try:
+        options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no")
+        create_only = f"--force-with-lease={ref}:"  # an empty expectation: the ref must not exist
+        try:
+            with self._lend():  # a local repository needs no token; that it can be had is still made sure
                 source.run(
-                    "push", *options, "--", str(self._git.path), f"{commit}:{ref}", limits=_LARGE, protocols="file"
+                    "push",
+                    *options,
+                    create_only,
+                    "--",
+                    str(self._git.path),
+                    f"{commit}:{ref}",
+                    limits=_LARGE,
+                    protocols="file",
                 )
-            except GitError as error:
-                if self.head(branch) is not None:
-                    return False
-                raise ForgeError(f"the branch {branch} could not be created in {self._name}: {error}") from None
+        except ConfigError as error:
+            raise self._failed("the credential cannot be opened", error) from None
+        except GitError as error:
+            if self.head(branch) is not None:
+                return False
+            raise self._failed(f"branch {branch} could not be created", error) from None
         if self.head(branch) != commit:
             raise ForgeError(f"the branch {branch} is not on the commit that was pushed")
         return True
@@ -89,7 +94,7 @@ class LocalForge:
         try:
             self._git.run("update-ref", f"refs/pull/{pull.number}/head", pull.commit)
         except GitError as error:
-            raise ForgeError(f"refs/pull/{pull.number}/head could not be written: {error}") from None
+            raise self._failed(f"refs/pull/{pull.number}/head could not be written", error) from None
         return pull
 
     def _record(self, order: Order) -> PullRequest:

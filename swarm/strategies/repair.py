@@ -30,6 +30,7 @@ Locate = Callable[..., Awaitable[Diagnosis]]
 
 T = TypeVar("T")
 _REPAIRED = "repaired"
+_ALIKE = 0.8
 
 
 @dataclass(frozen=True)
@@ -244,8 +245,15 @@ def _summed(run: TestRun) -> dict[str, Any]:
     return {"exit_code": run.exit_code, "seconds": run.seconds, "timed_out": run.timed_out}
 
 
-def _batches(suspects: Sequence[Suspect], size: int) -> Iterator[Sequence[Suspect]]:
-    return (suspects[start : start + size] for start in range(0, len(suspects), size))
+def _batches(suspects: Sequence[Suspect], most: int) -> Iterator[Sequence[Suspect]]:
+    """Lines that are suspected about alike go together, so that none waits for much less likely ones."""
+    start = 0
+    for index, suspect in enumerate(suspects):
+        if index - start == most or suspect.score < _ALIKE * suspects[start].score:
+            yield suspects[start:index]
+            start = index
+    if suspects:
+        yield suspects[start:]
 
 
 def _past_samples(work: Work) -> dict[tuple[Any, ...], tuple[str, ...]]:

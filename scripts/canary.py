@@ -2,7 +2,8 @@
 
 Reads one JSON object from standard input (so that the secret is in no argument), prints the findings as a JSON list:
 {"secret": TEXT, "folders": [where to look in files], "shut": [paths that this user must not be able to read],
- "skip": [process ids that may hold it, such as the asker], "memory": [process ids whose memory is searched too]}
+ "trees": [process ids: only these and what they started are looked at, not every process that this user may read],
+ "memory": [process ids whose memory is searched too]}
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 BLOCK = 1 << 20
@@ -53,8 +55,33 @@ def in_process(pid: int, secret: bytes) -> Iterator[str]:
     except OSError:
         return
     for descriptor in descriptors:
-        if descriptor.is_file() and holds(descriptor, secret):
-            yield f"{descriptor} ({descriptor.readlink()})"
+        if is_file(descriptor) and holds(descriptor, secret):
+            yield f"{descriptor} (an open file)"
+
+
+def is_file(path: Path) -> bool:
+    """Whether it is a plain file that this user may look at; processes come and go meanwhile."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def started_by(roots: list[int]) -> set[int]:
+    """The given processes and all that descend from them."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                # pid (name) state parent ...; the name may hold anything, closing brackets included
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1]
+                )
+    found, fresh = set(roots), set(roots)
+    while fresh:
+        fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return found
 
 
 def in_memory(pid: int, secret: bytes) -> Iterator[str]:
@@ -95,12 +122,12 @@ def open_doors(path: Path) -> Iterator[str]:
 
 def search(asked: dict[str, list[str]], secret: bytes) -> Iterator[str]:
     """All findings."""
-    skip = {os.getpid(), os.getppid(), *map(int, asked.get("skip", []))}
     for folder in asked.get("folders", []):
         yield from in_files(Path(folder), secret)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) not in skip:
-            yield from in_process(int(entry.name), secret)
+    everyone = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    seen = started_by([int(pid) for pid in asked["trees"]]) if "trees" in asked else everyone
+    for pid in seen - {os.getpid(), os.getppid()}:
+        yield from in_process(pid, secret)
     for pid in asked.get("memory", []):
         yield from in_memory(int(pid), secret)
     for path in asked.get("shut", []):

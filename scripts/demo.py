@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from rich.table import Table
 
 from house import BROKER_USER, CHECKOUT, DAEMON_USER, House, HouseError, of_one_user, of_three_users, remove_users
 from proof import Claim, Proof
-from stack import Layout, Repository, Stack, StackError, bare_repository, broker_toml, swarm_toml, write
+from stack import Layout, Source, Stack, StackError, prepare, weights
 
 HOME_AS_ROOT = Path("/var/lib/agent-swarm-demo")
 HOME_ELSE = Path("~/.local/state/agent-swarm-demo").expanduser()
@@ -104,18 +103,8 @@ def _house(base: Path) -> House:
 @contextmanager
 def _stack(base: Path, house: House) -> Iterator[tuple[Stack, str]]:
     """A fresh stack with the sample repository on its forge and a canary as the broker's credential."""
-    layout = Layout(base)
-    layout.clear()
-    layout.make(house)
-    canary = f"canary-{secrets.token_hex(24)}"
-    credential = layout.base / "broker" / "credential"
-    write(credential, canary + "\n", house.broker, 0o600)
-    sample = Repository("sample", layout.forge / "sample.git", TESTS)
-    bare_repository(SAMPLE, sample.path, house.broker)
-    write(layout.broker_toml, broker_toml(layout, house, (sample,), credential), house.broker, 0o600)
-    pool = f'[pool.embedded]\nenabled = true\nweights = "{_weights()}"'
-    write(layout.swarm_toml, swarm_toml(layout, (sample,), pool), house.person, 0o644)
-    stack = Stack(layout, house, _docker(house))
+    pool = f'[pool.embedded]\nenabled = true\nweights = "{weights()}"'
+    stack, canary = prepare(Layout(base), house, (Source("sample", SAMPLE, TESTS),), pool)
     try:
         stack.start()
         yield stack, canary
@@ -125,20 +114,6 @@ def _stack(base: Path, house: House) -> Iterator[tuple[Stack, str]]:
         raise
     finally:
         stack.stop()
-
-
-def _weights() -> str:
-    """The embedded model's file, fetched when it is not there yet; readable by all."""
-    told = subprocess.run([CHECKOUT / "scripts" / "fetch-weights"], check=False, capture_output=True, text=True)
-    if told.returncode != 0:
-        raise HouseError(told.stderr.strip() or told.stdout.strip())
-    return told.stdout.strip().splitlines()[-1]
-
-
-def _docker(house: House) -> dict[str, str]:
-    """The way to an engine of this user's, only where the daemon is this user: its socket is as good as root."""
-    host = os.environ.get("DOCKER_HOST")
-    return {"DOCKER_HOST": host} if host and not house.parted else {}
 
 
 def _told(stack: Stack, house: House) -> None:
@@ -171,7 +146,7 @@ def _show(stack: Stack, canary: str, starting: float) -> bool:
 
 def _pull_request(stack: Stack, view: dict[str, Any]) -> None:
     console.rule("the pull request")
-    number = view["pull_request"].rsplit("/", 1)[-1].lstrip("#")
+    number = view["pull_request"].rpartition("#")[2]
     shown = stack.swarm_broker("pr", "show", "sample", number)
     if shown.returncode != 0:
         raise StackError(f"swarm-broker pr show: {shown.stderr}")

@@ -17,7 +17,7 @@ from sandbox.factory import choose_backend
 from house import Account
 from sandbox.config import SandboxConfig
 from sandbox.types import Command, Outcome, SandboxSpec
-from stack import Stack, environment, identity
+from stack import Stack, StackError, environment, git, identity
 
 SCANNER = Path(__file__).with_name("canary.py")
 
@@ -38,7 +38,7 @@ class Proof:
         self._stack = stack
         self._canary = canary
         self._view = view
-        self._repository = stack.layout.forge / f"{view['task']['request']['repository']}.git"
+        self._repository = stack.layout.repository(view["task"]["request"]["repository"])
         self._command = view["report"]["proposal"]["command"]
 
     def claims(self) -> Iterator[Claim]:
@@ -69,18 +69,6 @@ class Proof:
         return Claim(said, (outcome.exit_code == 0) is good, outcome.text[-2000:])
 
 
-def git(repository: Path, *words: str) -> str:
-    """What git says of the forge's bare repository, or its complaint."""
-    done = subprocess.run(
-        ["git", "--git-dir", str(repository), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(Path("/"), {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}),
-    )
-    return (done.stdout if done.returncode == 0 else done.stderr).strip()
-
-
 def _archive(repository: Path, branch: str) -> bytes:
     command = ["git", "--git-dir", str(repository), "archive", "--format=tar", f"refs/heads/{branch}"]
     return subprocess.run(command, check=True, capture_output=True).stdout
@@ -102,10 +90,10 @@ async def tests_of(repository: Path, branch: str, command: str) -> Outcome:
 def leaks(stack: Stack, canary: str) -> Iterator[Claim]:
     """That the broker's secret is where it was put and nowhere else; asked as root or you, and as the daemon's user."""
     layout, house = stack.layout, stack.house
-    kept = str(layout.base / "broker" / "credential")
+    kept = str(layout.credential)
     folders = [str(layout.base / name) for name in ("etc", "log", "swarm", "broker", "broker-run", "person")]
     memory = [stack.daemon.pid] if house.parted else []  # else the kernel may not let us look
-    found = scan(house.person, canary, folders=folders, memory=memory)
+    found = scan(house.person, canary, folders=folders, memory=memory, trees=[stack.daemon.pid, stack.broker.pid])
     yield Claim(
         "the planted credential lies in the broker's file and in no other file, argument, environment or daemon memory",
         found == [kept],
@@ -114,8 +102,24 @@ def leaks(stack: Stack, canary: str) -> Iterator[Claim]:
     if not house.parted:
         return
     shut = [kept, str(layout.broker_toml), str(layout.broker_state), *private_of(stack.broker.pid)]
-    found = scan(house.daemon, canary, folders=["/tmp", *folders], shut=shut)  # noqa: S108 - only looked through
+    found = scan(house.daemon, canary, folders=folders, shut=shut)
     yield Claim("the daemon's user can read neither it nor the broker's process", found == [], "\n".join(found))
+
+
+def leaks_inside(stack: Stack, canary: str, pid: int) -> Iterator[Claim]:
+    """That the sandbox which process ``pid`` is in holds no secret, and none of the stack's folders. Needs root."""
+    root = Path("/proc") / str(pid) / "root"
+    shown = [path for path in (root / str(layout)[1:] for layout in stack_paths(stack)) if path.exists()]
+    yield Claim("the sandbox sees none of the stack's folders", shown == [], f"{shown}")
+    folders = [str(root / name) for name in ("work", "workspace", "tmp", "home", "run", "var", "etc", "dev/shm")]
+    found = scan(stack.house.person, canary, folders=folders, trees=[pid])
+    yield Claim("the sandbox's files, arguments and environment hold no secret", found == [], "\n".join(found))
+
+
+def stack_paths(stack: Stack) -> tuple[Path, ...]:
+    """What no sandbox may see."""
+    layout = stack.layout
+    return layout.credential, layout.broker_toml, layout.broker_socket, layout.daemon_socket, layout.daemon_state
 
 
 def private_of(pid: int) -> list[str]:
@@ -130,8 +134,10 @@ def scan(account: Account, canary: str, **where: list[Any]) -> list[str]:
     done = subprocess.run(
         [python, "-I", "-c", SCANNER.read_text("utf-8")],
         input=json.dumps({"secret": canary, **where}),
-        capture_output=True, text=True, check=True, timeout=300, cwd="/", env=environment(Path("/")),
+        capture_output=True, text=True, check=False, timeout=300, cwd="/", env=environment(Path("/")),
         user=user, group=group, extra_groups=groups,
     )  # fmt: skip
+    if done.returncode != 0:
+        raise StackError(f"the search for the secret broke: {done.stderr}")
     found: list[str] = json.loads(done.stdout)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from house import Account, House
+from house import CHECKOUT, Account, House
 
 STOP_SECONDS = 20.0
 
@@ -65,6 +66,15 @@ class Layout:
     def forge(self) -> Path:
         """The local forge: a folder of bare repositories that the broker's user owns."""
         return self.base / "broker" / "forge"
+
+    def repository(self, name: str) -> Path:
+        """The bare repository of that name."""
+        return self.forge / f"{name}.git"
+
+    @property
+    def credential(self) -> Path:
+        """The file with the one secret of the stack."""
+        return self.base / "broker" / "credential"
 
     @property
     def logs(self) -> Path:
@@ -188,16 +198,15 @@ def identity(account: Account) -> tuple[int | None, int | None, list[int] | None
 
 
 @dataclass(frozen=True)
-class Repository:
-    """One repository of the local forge, as broker and daemon are told of it."""
+class Source:
+    """A folder that becomes the repository ``name`` of the local forge, and how the operator tests it."""
 
     name: str
-    path: Path
+    folder: Path
     test_command: str
-    base: str = "main"
 
 
-def broker_toml(layout: Layout, house: House, repositories: tuple[Repository, ...], credential: Path) -> str:
+def broker_toml(layout: Layout, house: House, sources: tuple[Source, ...]) -> str:
     """A broker.toml for a local forge whose repositories share one credential file."""
     lines = [
         f'socket = "{layout.broker_socket}"',
@@ -206,19 +215,18 @@ def broker_toml(layout: Layout, house: House, repositories: tuple[Repository, ..
         f"person = [{house.person.uid}]",
         f"coordinator = [{house.daemon.uid}]",
     ]
-    for repository in repositories:
+    for source in sources:
         lines += [
-            f"[repositories.{repository.name}]",
+            f"[repositories.{source.name}]",
             'forge = "local"',
-            f'path = "{repository.path}"',
-            f'default_base = "{repository.base}"',
-            f'credential_file = "{credential}"',
+            f'path = "{layout.repository(source.name)}"',
+            f'credential_file = "{layout.credential}"',
         ]
     return "\n".join(lines) + "\n"
 
 
-def swarm_toml(layout: Layout, repositories: tuple[Repository, ...], pool: str, more: str = "") -> str:
-    """A swarm.toml; ``pool`` and ``more`` are further tables in TOML."""
+def swarm_toml(layout: Layout, sources: tuple[Source, ...], pool: str) -> str:
+    """A swarm.toml; ``pool`` is the pool's part of it."""
     lines = [
         "[daemon]",
         f'state = "{layout.daemon_state}"',
@@ -227,15 +235,13 @@ def swarm_toml(layout: Layout, repositories: tuple[Repository, ...], pool: str, 
         "[broker]",
         f'socket = "{layout.broker_socket}"',
     ]
-    for repository in repositories:
-        lines += [f"[repositories.{repository.name}]", f"test_command = '{repository.test_command}'"]
-    return "\n".join([*lines, pool, more, ""])
+    for source in sources:
+        lines += [f"[repositories.{source.name}]", f"test_command = '{source.test_command}'"]
+    return "\n".join([*lines, pool, ""])
 
 
 def bare_repository(source: Path, target: Path, owner: Account) -> None:
     """Turn the folder ``source`` into a bare repository with one commit, which belongs to ``owner``."""
-    if target.exists():
-        shutil.rmtree(target)
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         shutil.copytree(source, tree, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"))
@@ -251,6 +257,45 @@ def bare_repository(source: Path, target: Path, owner: Account) -> None:
             subprocess.run(["git", *command], check=True, env=env, capture_output=True)
     for path in (target, *target.rglob("*")):
         give(path, owner, path.stat().st_mode & 0o700)
+
+
+def weights() -> str:
+    """The embedded model's file, fetched when it is not there yet; readable by all. Raises StackError."""
+    told = subprocess.run([CHECKOUT / "scripts" / "fetch-weights"], check=False, capture_output=True, text=True)
+    if told.returncode != 0:
+        raise StackError(told.stderr.strip() or told.stdout.strip())
+    return told.stdout.strip().splitlines()[-1]
+
+
+def prepare(layout: Layout, house: House, sources: tuple[Source, ...], pool: str) -> tuple[Stack, str]:
+    """A new stack, not yet started, in place of any earlier one; and the canary that is the broker's credential."""
+    layout.clear()
+    layout.make(house)
+    canary = f"canary-{secrets.token_hex(24)}"
+    write(layout.credential, canary + "\n", house.broker, 0o600)
+    for source in sources:
+        bare_repository(source.folder, layout.repository(source.name), house.broker)
+    write(layout.broker_toml, broker_toml(layout, house, sources), house.broker, 0o600)
+    write(layout.swarm_toml, swarm_toml(layout, sources, pool), house.person, 0o644)
+    return Stack(layout, house, _docker(house)), canary
+
+
+def _docker(house: House) -> dict[str, str]:
+    """The way to an engine of this user's, only where the daemon is this user: its socket is as good as root."""
+    host = os.environ.get("DOCKER_HOST")
+    return {"DOCKER_HOST": host} if host and not house.parted else {}
+
+
+def git(repository: Path, *words: str) -> str:
+    """What git says of the forge's bare repository, or its complaint."""
+    done = subprocess.run(
+        ["git", "--git-dir", str(repository), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(Path("/"), {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}),
+    )
+    return (done.stdout if done.returncode == 0 else done.stderr).strip()
 
 
 class Stack:
@@ -319,6 +364,50 @@ class Stack:
             raise StackError(f"swarm show {task}: {shown.stderr or shown.stdout}")
         view: dict[str, Any] = json.loads(shown.stdout)
         return view
+
+    def submit(self, *words: str) -> str:
+        """Submit a task without waiting; its id. Raises StackError."""
+        done = self.swarm("submit", *words)
+        if done.returncode != 0:
+            raise StackError(f"swarm submit: {done.stderr or done.stdout}")
+        task: str = self.newest()["task"]["id"]
+        return task
+
+    def journal(self, task: str) -> list[dict[str, Any]]:
+        """All lines of a task's journal."""
+        return [json.loads(line) for line in self.swarm("logs", task, "--json").stdout.splitlines()]
+
+    def until_step(self, task: str, kind: str, seconds: float = 90.0, **data: Any) -> None:
+        """Wait for a journal line of that kind with that data. Raises StackError when it does not come."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if any(step["kind"] == kind and data.items() <= step["data"].items() for step in self.journal(task)):
+                return
+            time.sleep(0.1)
+        raise StackError(f"no {kind} {data} in {seconds} s: {self.journal(task)}")
+
+    def until_final(self, task: str, seconds: float = 150.0) -> dict[str, Any]:
+        """Wait for the end of a task; the task. Raises StackError when it does not come."""
+        end = time.monotonic() + seconds
+        while (view := self.view(task))["state"] in {"queued", "running", "delivering"}:
+            if time.monotonic() > end:
+                raise StackError(f"{task} has not ended in {seconds} s: {view}")
+            time.sleep(0.3)
+        return view
+
+    def branches(self, repository: str) -> list[str]:
+        """The branches of a repository on the forge, as git itself tells."""
+        return git(
+            self.layout.repository(repository), "for-each-ref", "--format=%(refname:short)", "refs/heads"
+        ).split()
+
+    def pulls(self, repository: str) -> list[dict[str, Any]]:
+        """The pull requests of a repository, as the broker tells. Raises StackError."""
+        done = self.swarm_broker("pr", "list", repository, "--json")
+        if done.returncode != 0:
+            raise StackError(f"swarm-broker pr list: {done.stderr}")
+        pulls: list[dict[str, Any]] = json.loads(done.stdout)["pulls"]
+        return pulls
 
     def _ask(self, argv: tuple[str, ...], seconds: float) -> subprocess.CompletedProcess[str]:
         home = self._home()

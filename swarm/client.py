@@ -76,6 +76,8 @@ class DaemonClient:
                 async for event in self._events(task, last):
                     if event.event == "end":
                         return
+                    if event.event != "step":
+                        continue  # a heartbeat: a comment ends like an event, and httpx-sse hands out an empty one
                     step = Step.model_validate_json(event.data)
                     last, lost = step.seq, 0
                     yield step

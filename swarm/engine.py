@@ -10,7 +10,9 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -87,7 +89,7 @@ class DbosEngine:
             # Not in a thread: DBOS runs the flows on the loop that it is launched from.
             DBOS.launch()
         except (sa.exc.DatabaseError, dbos_error.DBOSException) as error:
-            await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+            await _destroy()
             mend = (
                 f"stop every daemon and move it away: mv {self._path} {self._path}.broken (running attempts start over)"
             )
@@ -139,7 +141,7 @@ class DbosEngine:
         for name in list(self._live):
             await self.park(name)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+        await _destroy()
 
     async def _stop(self, name: str, ended: Ended) -> None:
         if task := self._live.get(name):
@@ -175,6 +177,14 @@ class DbosEngine:
         future = self._ended.setdefault(name, asyncio.get_running_loop().create_future())
         if not future.done():
             future.set_result(ended)
+
+
+async def _destroy() -> None:
+    """End DBOS without taking the loop's threads along: it had put its own pool in their place, and shuts that down."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(max_workers=1) as own:
+        await loop.run_in_executor(own, partial(DBOS.destroy, destroy_registry=True))
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
 
 def _config(path: Path) -> DBOSConfig:

@@ -273,7 +273,7 @@ class Store:
         """How many tasks are in each state; states without any are left out."""
         query = sa.select(tasks.c.state, sa.func.count()).group_by(tasks.c.state)
         return await self._do(
-            lambda connection: {TaskState(state): count for state, count in connection.execute(query).tuples()}
+            lambda connection: {TaskState(state): count for state, count in connection.execute(query)}
         )
 
     # Machinery

@@ -56,7 +56,7 @@ async def start_child(folder: Path, hang: str = "") -> asyncio.subprocess.Proces
 
 async def until_logged(folder: Path, line: str) -> None:
     async with asyncio.timeout(30):
-        while line not in lines(folder):
+        while line not in lines(folder):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.02)
 
 
@@ -207,6 +207,19 @@ async def test_a_damaged_file_is_told_with_a_mend(tmp_path: Path) -> None:
     assert "mv " in told.value.mend
 
 
+async def test_threads_are_there_for_others_after_it_closed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "e.db", counting([])) as (engine, _):
+        await engine.run("a")
+        assert await asyncio.to_thread(lambda: 1) == 1
+    assert await asyncio.to_thread(lambda: 2) == 2
+
+
+async def test_cancelling_a_run_that_never_began_is_harmless(tmp_path: Path) -> None:
+    async with opened(tmp_path / "e.db", counting([])) as (engine, _):
+        await engine.cancel("never")
+        assert await engine.unfinished() == ()
+
+
 async def test_the_file_has_a_write_ahead_log(tmp_path: Path) -> None:
     async with opened(tmp_path / "e.db", counting([])) as (engine, _):
         await engine.run("a")
@@ -218,5 +231,5 @@ async def test_the_file_has_a_write_ahead_log(tmp_path: Path) -> None:
 
 async def reached(seen: list[str], line: str) -> None:
     async with asyncio.timeout(10):
-        while line not in seen:
+        while line not in seen:  # noqa: ASYNC110 - a plain list is enough for a test
             await asyncio.sleep(0.01)

@@ -1,0 +1,414 @@
+"""Tasks from the queue to their end, with a real broker process, a real engine and a sandbox that really runs tests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pool.errors import NoEndpointError, PermanentError
+from sandbox.errors import SandboxLostError
+from swarm.errors import IllegalMoveError
+from swarm.types import Budget, Conclusion, TaskState
+
+
+async def test_a_task_becomes_one_pull_request_with_evidence(bench: Any, name: str) -> None:
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name)
+    assert view.state is TaskState.DELIVERED
+    assert view.branch == f"swarm/{name}"
+    assert view.report is not None
+    assert view.report.fixed
+    assert not view.report.broken
+    assert bench.broker.pulls(name) == 1
+    assert set(view.timings) == {"prepare", "work", "seal", "check", "deliver"}
+    assert view.spent.tokens == 10
+    assert view.spent.attempts == 1
+
+
+async def test_the_journal_tells_the_whole_story_in_order(bench: Any, name: str) -> None:
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until(name)
+        steps = await bench.store.steps(name)
+    assert [step.seq for step in steps] == list(range(1, len(steps) + 1))
+    kinds = [step.kind for step in steps if not step.kind.startswith("phase_")]
+    worked = ["state", "attempt", "state", "model_call", "salvage", "salvage", "sealed", "report"]
+    assert kinds == [*worked, "state", "receipt", "state"]
+    assert [step.data["to"] for step in steps if step.kind == "state"] == [
+        "queued",
+        "running",
+        "delivering",
+        "delivered",
+    ]
+
+
+async def test_a_change_that_fails_the_tests_climbs_to_the_next_tier_and_then_ends(
+    bench: Any, fixing: Any, name: str
+) -> None:
+    bench.strategies["auto"] = fixing(content="def clamp(x, low, high):\n    return 0\n")
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name)
+    assert view.state is TaskState.CHECKS_FAILED
+    assert [attempt.tier for attempt in view.attempts] == ["small", "large"]
+    assert bench.broker.pulls(name) == 0
+    assert all(attempt.salvage for attempt in view.attempts)
+
+
+async def test_a_tier_that_the_person_named_is_not_left(bench: Any, fixing: Any, name: str) -> None:
+    bench.strategies["auto"] = fixing(conclusion=Conclusion(ending="gave_up", summary="too hard"))
+    async with bench.open():
+        await bench.submit(name, tier="small")
+        view = await bench.until(name)
+    assert view.state is TaskState.GAVE_UP
+    assert len(view.attempts) == 1
+    assert view.reason == "too hard"
+
+
+async def test_nothing_changed_ends_as_no_change(bench: Any, fixing: Any, name: str) -> None:
+    bench.strategies["auto"] = fixing(
+        path="clamp.py", content="def clamp(x, low, high):\n    return max(low, min(x, low))\n"
+    )
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name)
+    assert view.state is TaskState.NO_CHANGE
+    assert bench.broker.pulls(name) == 0
+
+
+async def test_no_tests_to_vouch_for_a_change_asks_a_person(bench: Any, name: str) -> None:
+    bench.test_command = None
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name)
+    assert view.state is TaskState.NEEDS_PERSON
+    assert "no test command" in view.reason
+
+
+async def test_the_budget_counts_over_all_attempts_and_a_retry_grants_it_once_more(
+    bench: Any, fixing: Any, name: str
+) -> None:
+    bench.strategies["auto"] = fixing(tokens=60)
+    async with bench.open():
+        await bench.submit(name, budget=Budget(tokens=50, attempts=3))
+        view = await bench.until(name)
+        assert view.state is TaskState.LIMIT_HIT
+        assert view.spent.tokens == 60
+        assert "50 tokens" in view.reason
+        bench.strategies["auto"] = fixing(tokens=30)
+        await bench.coordinator.retry(name)
+        view = await bench.until(name)
+    assert view.state is TaskState.DELIVERED
+    assert view.spent.tokens == 90
+    assert view.task.budget.tokens == 100
+
+
+async def test_the_wall_clock_ends_an_attempt_with_its_work_kept(bench: Any, fixing: Any, name: str) -> None:
+    bench.strategies["auto"] = fixing(gate=asyncio.Event())
+    async with bench.open():
+        await bench.submit(name, budget=Budget(wall=1.5))
+        view = await bench.until(name)
+        assert view.state is TaskState.LIMIT_HIT
+        assert "wall clock" in view.reason
+        kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
+    assert kept is not None
+    assert kept.files == ("clamp.py",)
+
+
+async def test_a_passing_fault_is_tried_again_after_a_wait_with_its_work_kept(
+    bench: Any, fixing: Any, name: str
+) -> None:
+    bench.strategies["auto"] = fixing(error=NoEndpointError("all endpoints of tier small are down"))
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until_step(name, "state", **{"from": "running", "to": "queued"})
+        bench.strategies["auto"] = fixing()
+        await asyncio.sleep(0.3)
+        assert (await bench.store.state(name)) is TaskState.QUEUED
+        bench.offset = 10.0
+        bench.coordinator._woken.set()
+        view = await bench.until(name)
+    assert view.state is TaskState.DELIVERED
+    assert [attempt.ending for attempt in view.attempts] == ["infra_failed", "finished"]
+    assert [attempt.tier for attempt in view.attempts] == ["small", "small"]
+    assert view.attempts[0].salvage
+
+
+async def test_a_lasting_fault_is_not_tried_again(bench: Any, fixing: Any, name: str) -> None:
+    bench.strategies["auto"] = fixing(error=PermanentError("no such model"))
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name)
+    assert view.state is TaskState.INFRA_FAILED
+    assert "no such model" in view.reason
+    assert len(view.attempts) == 1
+
+
+async def test_passing_faults_share_one_count_of_attempts(bench: Any, fixing: Any, name: str) -> None:
+    bench.strategies["auto"] = fixing(error=SandboxLostError("killed from outside"))
+    async with bench.open():
+        await bench.submit(name, budget=Budget(attempts=2))
+        await bench.until_step(name, "state", **{"from": "running", "to": "queued"})
+        bench.offset = 10.0
+        bench.coordinator._woken.set()
+        view = await bench.until(name)
+    assert view.state is TaskState.INFRA_FAILED
+    assert len(view.attempts) == 2
+
+
+async def test_a_bug_in_a_strategy_ends_the_task_in_a_state_and_not_the_daemon(
+    bench: Any, fixing: Any, name: str
+) -> None:
+    bench.strategies["auto"] = fixing(error=ZeroDivisionError("oops"))
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name)
+        assert view.state is TaskState.INFRA_FAILED
+        assert "ZeroDivisionError" in view.reason
+        bench.strategies["auto"] = fixing()
+        await bench.coordinator.retry(name)
+        assert (await bench.until(name)).state is TaskState.DELIVERED
+
+
+async def test_a_capability_that_the_broker_refuses_asks_a_person(bench: Any, name: str) -> None:
+    async with bench.open():
+        await bench.submit(name, capability="forged")
+        view = await bench.until(name)
+    assert view.state is TaskState.NEEDS_PERSON
+    assert len(view.attempts) == 1
+
+
+async def test_policy_refuses_and_the_work_is_kept(bench: Any, fixing: Any, name: str) -> None:
+    class Both(fixing):
+        async def work(self, work: Any) -> Any:
+            await work.sandbox.write("secret/key.txt", b"x\n")
+            return await super().work(work)
+
+    bench.strategies["auto"] = Both()
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name)
+        kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
+    assert view.state is TaskState.REFUSED
+    assert "secret/key.txt" in view.reason or "protected" in view.reason
+    assert kept is not None
+    assert "secret/key.txt" in kept.files
+    assert bench.broker.pulls(name) == 0
+
+
+async def test_workers_bound_how_many_run_at_once(bench: Any, fixing: Any) -> None:
+    gate = asyncio.Event()
+    bench.strategies["auto"] = fixing(gate=gate)
+    names = [f"w{bench.folder.stat().st_ino}-{number}" for number in range(4)]
+    async with bench.open():
+        for each in names:
+            await bench.submit(each)
+        await bench.until_step(names[0], "salvage")
+        await bench.until_step(names[1], "salvage")
+        counts = await bench.store.counts()
+        assert counts[TaskState.RUNNING] == 2
+        assert counts[TaskState.QUEUED] == 2
+        assert set(bench.coordinator.running) == set(names[:2])
+        gate.set()
+        for each in names:
+            assert (await bench.until(each)).state is TaskState.DELIVERED
+
+
+class TestCancel:
+    async def test_before_it_is_claimed(self, bench: Any, fixing: Any, name: str) -> None:
+        gate = asyncio.Event()
+        bench.workers = 1
+        bench.strategies["auto"] = fixing(gate=gate)
+        async with bench.open():
+            await bench.submit(f"{name}-1")
+            await bench.submit(f"{name}-2")
+            view = await bench.coordinator.cancel(f"{name}-2")
+            assert view.state is TaskState.CANCELLED
+            gate.set()
+            assert (await bench.until(f"{name}-1")).state is TaskState.DELIVERED
+        assert view.attempts == ()
+
+    async def test_while_the_agent_works(self, bench: Any, fixing: Any, name: str) -> None:
+        bench.strategies["auto"] = fixing(gate=asyncio.Event())
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "salvage")
+            view = await bench.coordinator.cancel(name)
+            assert view.state is TaskState.CANCELLED
+            kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
+            assert bench.backend.opened[-1].closed
+        assert kept is not None
+        assert kept.changed
+        assert bench.broker.pulls(name) == 0
+
+    async def test_while_tests_run(self, bench: Any, name: str) -> None:
+        bench.test_command = "sleep 60"
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "phase_started", phase="check")
+            view = await bench.coordinator.cancel(name)
+        assert view.state is TaskState.CANCELLED
+        assert all(sandbox.closed for sandbox in bench.backend.opened)
+
+    async def test_while_the_base_is_fetched(self, bench: Any, own_broker: Any, name: str) -> None:
+        bench.broker, bench.patience = own_broker, 30.0
+        async with bench.open():
+            await bench.submit(name, capability="never asked")
+            await bench.until_step(name, "phase_started", phase="prepare")
+            view = await bench.coordinator.cancel(name)
+        assert view.state is TaskState.CANCELLED
+
+    async def test_while_it_is_delivered_is_too_late(self, bench: Any, own_broker: Any, name: str) -> None:
+        bench.broker, bench.patience = own_broker, 3.0
+        own_broker.start()
+        async with bench.open():
+            bench.test_command = f"sleep 0.5; {bench.test_command}"
+            await bench.submit(name)
+            await bench.until_step(name, "phase_started", phase="check")
+            own_broker.stop()
+            await bench.until(name, TaskState.DELIVERING)
+            with pytest.raises(IllegalMoveError, match="too late"):
+                await bench.coordinator.cancel(name)
+            view = await bench.until(name)
+        assert view.state is TaskState.NEEDS_PERSON
+
+    async def test_of_a_final_task_changes_nothing(self, bench: Any, name: str) -> None:
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until(name)
+            assert (await bench.coordinator.cancel(name)).state is TaskState.DELIVERED
+
+    async def test_asked_for_just_before_the_daemon_died_is_honoured_by_the_next(
+        self, bench: Any, fixing: Any, name: str
+    ) -> None:
+        bench.strategies["auto"] = fixing(gate=asyncio.Event())
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "salvage")
+            await bench.store.cancel(name)
+        async with bench.open():
+            view = await bench.until(name)
+            assert view.state is TaskState.CANCELLED
+        assert len(bench.strategies["auto"].saw) == 1
+
+
+class TestRestart:
+    async def test_a_parked_attempt_goes_on_from_its_salvage_with_its_past(
+        self, bench: Any, fixing: Any, name: str
+    ) -> None:
+        strategy = bench.strategies["auto"] = fixing(gate=asyncio.Event())
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "salvage")
+        strategy.gate = None
+        async with bench.open():
+            view = await bench.until(name)
+            kinds = await bench.kinds(name)
+        assert view.state is TaskState.DELIVERED
+        assert len(view.attempts) == 1
+        assert b"min(x, low)" in strategy.found[0]
+        assert b"min(x, high)" in strategy.found[1]
+        assert strategy.saw[0].past == ()
+        assert "model_call" in [step.kind for step in strategy.saw[1].past]
+        assert kinds.count("note") == 1
+        assert view.spent.tokens == 20
+        assert bench.broker.pulls(name) == 1
+
+    async def test_a_drain_lets_a_running_attempt_finish(self, bench: Any, fixing: Any, name: str) -> None:
+        gate = asyncio.Event()
+        bench.strategies["auto"] = fixing(gate=gate)
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "salvage")
+            draining = asyncio.create_task(bench.coordinator.drain(20))
+            await asyncio.sleep(0.05)
+            gate.set()
+            await draining
+            assert (await bench.store.state(name)) is TaskState.DELIVERED
+
+    async def test_a_draining_coordinator_claims_nothing_more(self, bench: Any, name: str) -> None:
+        async with bench.open():
+            await bench.coordinator.drain(0)
+            await bench.submit(name)
+            await asyncio.sleep(0.2)
+            assert (await bench.store.state(name)) is TaskState.QUEUED
+
+    async def test_finished_phases_are_not_run_again(self, bench: Any, name: str) -> None:
+        bench.test_command = "sleep 60"
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "phase_started", phase="check")
+        bench.test_command = None
+        async with bench.open():
+            view = await bench.until(name)
+            steps = await bench.store.steps(name)
+        started = [step.data["phase"] for step in steps if step.kind == "phase_started"]
+        assert started == ["prepare", "work", "seal", "check", "check"]
+        assert view.state is TaskState.NEEDS_PERSON
+
+
+class TestBrokerAway:
+    async def test_at_delivery_the_work_is_kept_and_a_retry_only_delivers(
+        self, bench: Any, own_broker: Any, name: str
+    ) -> None:
+        bench.broker = own_broker
+        own_broker.start()
+        bench.test_command = f"sleep 0.4; {bench.test_command}"
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "phase_started", phase="check")
+            own_broker.stop()
+            view = await bench.until(name)
+            assert view.state is TaskState.NEEDS_PERSON
+            assert "broker" in view.reason
+            own_broker.start()
+            await bench.coordinator.retry(name)
+            view = await bench.until(name)
+            steps = await bench.store.steps(name, attempt=view.attempts[-1].id)
+        assert view.state is TaskState.DELIVERED
+        assert [step.data["phase"] for step in steps if step.kind == "phase_started"] == ["deliver"]
+        assert len(bench.strategies["auto"].saw) == 1
+        assert own_broker.pulls(name) == 1
+
+    async def test_for_a_moment_is_waited_out(self, bench: Any, own_broker: Any, name: str) -> None:
+        bench.broker, bench.patience = own_broker, 20.0
+        own_broker.start()
+        bench.test_command = f"sleep 0.4; {bench.test_command}"
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "phase_started", phase="check")
+            own_broker.stop()
+            await bench.until(name, TaskState.DELIVERING)
+            await asyncio.to_thread(own_broker.start)
+            view = await bench.until(name)
+        assert view.state is TaskState.DELIVERED
+        assert own_broker.pulls(name) == 1
+
+    async def test_at_the_start_is_a_passing_fault(self, bench: Any, own_broker: Any, name: str) -> None:
+        bench.broker = own_broker
+        async with bench.open():
+            await bench.submit(name, capability="x")
+            await bench.until_step(name, "state", **{"from": "running", "to": "queued"})
+            view = await bench.store.view(name)
+        assert "does not answer" in view.reason
+
+
+async def test_a_task_that_runs_cannot_be_retried(bench: Any, fixing: Any, name: str) -> None:
+    bench.strategies["auto"] = fixing(gate=asyncio.Event())
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until_step(name, "salvage")
+        with pytest.raises(IllegalMoveError):
+            await bench.coordinator.retry(name)
+
+
+async def test_a_delivered_task_cannot_be_retried(bench: Any, name: str) -> None:
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until(name)
+        with pytest.raises(IllegalMoveError):
+            await bench.coordinator.retry(name)
+    assert bench.broker.pulls(name) == 1

@@ -76,7 +76,8 @@ def _unnumbered(text: str) -> str:
 
 
 def _unix(text: str) -> str:
-    return text.replace("\r\n", "\n")
+    """A model's text with plain newlines and without lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
 
 
 def _exact(text: str, search: str) -> list[_Span]:

@@ -108,11 +108,12 @@ class Toolkit:
         """A folder's files; the error of reading stands where it is no folder."""
         if path.startswith(("/", "..")) or "/../" in f"/{path}/":
             raise SandboxPathError(f"{path} lies outside the repository")
-        argv = ("find", f"./{path}", "-maxdepth", "2", "-not", "-path", "*/.git/*", "-not", "-name", "*.pyc")
+        argv = ("find", f"./{path}/", "-maxdepth", "2", "-not", "-path", "*/.git/*", "-not", "-name", "*.pyc")
         outcome = await self._sandbox.run(Command(argv=argv, timeout=seconds))
         if outcome.exit_code:
             raise SandboxPathError(f"there is no file {path} in the repository")
-        return Result(shorten(clean("\n".join(sorted(outcome.text.splitlines()))), _OUTPUT))
+        listed = sorted(line.replace("//", "/") for line in outcome.text.splitlines())
+        return Result(shorten(clean("\n".join(listed)), _OUTPUT))
 
     async def _edit(self, asked: Edit) -> Result:
         path = _inside(asked.path)

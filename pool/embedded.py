@@ -1,0 +1,196 @@
+"""The small model that ships with the project, served by llama.cpp in a child process and joined like any endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import platformdirs
+from pydantic import SecretStr
+
+from pool import llama_child
+from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
+from pool.errors import EmbeddedError
+from pool.router import Pool
+
+MODEL = "SmolLM2-135M-Instruct"
+WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+SYSTEM_WIDE = (Path("/var/cache/agent-swarm/weights"), Path("/var/lib/agent-swarm/weights"))
+STARTING = 120.0  # seconds until the server must listen; a second or two on an idle machine
+STOPPING = 5.0  # seconds between the request to stop and the kill
+INSTALL = "pip install 'agent-swarm[embedded]'"
+FETCH = "scripts/fetch-weights"
+
+
+def find_weights(config: EmbeddedConfig, environ: Mapping[str, str] | None = None) -> Path:
+    """The weights to serve: as configured, else $AGENT_SWARM_WEIGHTS, else from the project's cache folders.
+
+    ``environ`` is what the door read of the environment. Raises EmbeddedError, naming the mend, where there are none,
+    where the file is no GGUF, or where our own file does not have the sha256 that it must have.
+    """
+    environ = environ or {}
+    told = config.weights or environ.get("AGENT_SWARM_WEIGHTS")
+    if told:
+        return _checked(Path(told).expanduser())
+    folders = _folders(environ)
+    for folder in folders:
+        if (folder / WEIGHTS).is_file():
+            return _checked(folder / WEIGHTS)
+    looked = ", ".join(map(str, folders))
+    raise EmbeddedError(f"the embedded model's weights are in none of {looked}; fetch them with {FETCH}")
+
+
+@asynccontextmanager
+async def serve_embedded(
+    config: EmbeddedConfig, *, log: Path, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[EndpointConfig]:
+    """Serve the embedded model for as long as the block runs; gives the endpoint to put into a PoolConfig.
+
+    The child has its own process group, an empty environment, a key that nobody else knows, and ends with this process.
+    Its words go to ``log``. Raises EmbeddedError when xllamacpp or the weights are missing, or it does not start.
+    """
+    weights = await asyncio.to_thread(find_weights, config, environ)
+    key = secrets.token_urlsafe(24)
+    told = {
+        "weights": str(weights),
+        "model": MODEL if weights.name == WEIGHTS else weights.stem,
+        "parallel": config.parallel,
+        "window": config.window,
+        "threads": config.threads,
+        "key": key,
+        "parent": os.getpid(),
+    }
+    async with _child(told, log) as url:
+        yield EndpointConfig(
+            name="embedded",
+            url=url,
+            tier=config.tier,
+            api_key=SecretStr(key),
+            tools="text",  # seen: the model's template shows it no tools, and it answers in plain text
+            max_in_flight=config.parallel * 8,
+        )
+
+
+@asynccontextmanager
+async def open_pool(config: PoolConfig, *, log: Path, environ: Mapping[str, str] | None = None) -> AsyncIterator[Pool]:
+    """The pool of a configuration, with the embedded model served and joined where that is enabled.
+
+    Raises EmbeddedError.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        endpoints = config.endpoints
+        if config.embedded.enabled:
+            own = await stack.enter_async_context(serve_embedded(config.embedded, log=log, environ=environ))
+            endpoints = (*endpoints, own)
+        yield await stack.enter_async_context(Pool(config.model_copy(update={"endpoints": endpoints})))
+
+
+def _folders(environ: Mapping[str, str]) -> list[Path]:
+    cache = environ.get("AGENT_SWARM_CACHE")
+    own = Path(cache) / "weights" if cache else platformdirs.user_cache_path("agent-swarm") / "weights"
+    return [own, *SYSTEM_WIDE]
+
+
+def _checked(path: Path) -> Path:
+    """The path, once it is sure to be weights. Only our own file has a known sum; others are the operator's choice."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+            file.seek(0)
+            found = hashlib.file_digest(file, "sha256").hexdigest() if path.name == WEIGHTS else SHA256
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise EmbeddedError(
+            f"the embedded model's weights {path} cannot be read ({reason}); fetch them: {FETCH}"
+        ) from error
+    if magic != b"GGUF":
+        raise EmbeddedError(f"{path} is not a GGUF file; fetch the embedded model's weights with {FETCH}")
+    if found != SHA256:
+        raise EmbeddedError(f"{path} has the sha256 {found}, not {SHA256}: remove it and fetch it again with {FETCH}")
+    return path
+
+
+@asynccontextmanager
+async def _child(told: dict[str, Any], log: Path) -> AsyncIterator[str]:
+    """The child process and the address that it listens at."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        sink = log.open("ab")
+    except OSError as error:
+        raise EmbeddedError(f"the embedded model's log {log} cannot be written: {error.strerror}") from error
+    with sink:
+        process = await _spawn(sink)
+        try:
+            yield await _address(process, told, log)
+        finally:
+            await _stop(process)
+
+
+async def _spawn(sink: IO[bytes]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        str(llama_child.__file__),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=sink,
+        env={},
+        start_new_session=True,
+    )
+
+
+async def _address(process: asyncio.subprocess.Process, told: dict[str, Any], log: Path) -> str:
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(STARTING):
+            line, _ = await asyncio.gather(_first_line(process), _tell(process, told))
+    except TimeoutError as error:
+        raise EmbeddedError(f"the embedded model did not start within {STARTING:g} s; its log is {log}") from error
+    said = json.loads(line) if line.startswith(b"{") else {}
+    if "missing" in said:
+        raise EmbeddedError(f"xllamacpp is not installed ({said['missing']}); install it with {INSTALL}")
+    if "url" not in said:
+        reason = said.get("error") or f"its process ended after {time.monotonic() - started:.1f} s"
+        raise EmbeddedError(f"the embedded model could not be served: {reason}; its log is {log}")
+    return str(said["url"])
+
+
+async def _first_line(process: asyncio.subprocess.Process) -> bytes:
+    """What the child answers; anything else on its standard output is native code talking out of turn."""
+    assert process.stdout is not None  # noqa: S101  it was asked for
+    async for line in process.stdout:
+        if line.startswith(b"{"):
+            return line
+    return b""
+
+
+async def _tell(process: asyncio.subprocess.Process, told: dict[str, Any]) -> None:
+    assert process.stdin is not None  # noqa: S101  it was asked for
+    process.stdin.write(json.dumps(told).encode())
+    with contextlib.suppress(ConnectionError):
+        await process.stdin.drain()
+        process.stdin.close()
+        await process.stdin.wait_closed()
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """End the child's whole group: politely, then not."""
+    for what in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, what)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOPPING):
+                await process.wait()
+                return

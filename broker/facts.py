@@ -137,11 +137,12 @@ class _Walk:
         keys = [entry.name + b"/" if entry.is_tree else entry.name for entry in entries]
         if keys != sorted(keys):
             self._report(path or "/", ["is not sorted as git sorts"])
-        folded: dict[str, bytes] = {}
+        seen: dict[str, bytes] = {}
         for entry in entries:
-            other = folded.setdefault(_folded(entry.name), entry.name)
-            if other is not entry.name and not (entry.name in before and other in before and other != entry.name):
+            other = seen.get(_folded(entry.name))
+            if other is not None and not (other != entry.name and other in before and entry.name in before):
                 self._report(path + printable(entry.name), [f"collides with {printable(other)!r} in the same folder"])
+            seen[_folded(entry.name)] = entry.name
 
     def _report(self, path: str, problems: list[str]) -> None:
         for problem in problems:

@@ -25,7 +25,7 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 _FILLERS = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0")
 _JOINERS = frozenset("\u200c\u200d")
 _FINE_CONTROLS = frozenset("\t\n\r\f")
-_LONG_LINE = 20_000
+_PIECE, _OVERLAP = 2_000, 300  # several detectors take quadratic time, so long lines are cut
 _BINARY_PROBE = 8000
 MAX_PER_FILE = 20
 
@@ -65,8 +65,8 @@ class Scanner:
     def _secret_in(self, path: str, line: str) -> str | None:
         # Detectors are asked for strings only: their analyze_line may verify a find over the network.
         # An "allowlist" pragma on the line is not honoured, since the author of the line is who is judged.
-        for start in range(0, len(line), _LONG_LINE):
-            piece = line[max(0, start - 200) : start + _LONG_LINE]
+        for start in range(0, len(line), _PIECE):
+            piece = line[max(0, start - _OVERLAP) : start + _PIECE]
             for detector in self._sure:
                 if any(found and not _is_placeholder(found) for found in detector.analyze_string(piece)):
                     return str(detector.secret_type)

@@ -17,7 +17,7 @@ _TAG = re.compile(r"<(?=[a-zA-Z/!?])")
 _IMAGE = re.compile(r"!\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?")
 _LINK = re.compile(r"\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 _REFERENCE = re.compile(r"^[ \t>]*\[[^\]]+\]:.*$", re.MULTILINE)
-_URL = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.|\b(?:mailto|javascript|data):)[^\s`]+", re.IGNORECASE)
+_URL = re.compile(r"(://|\bwww\.|\b(?:mailto|javascript|data):)(?=\S)", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?=#|\w+;)")
 _MENTION = re.compile(r"@(?=[\w-])")
 _CLOSING = re.compile(
@@ -66,7 +66,7 @@ def _defused(text: str) -> str:
     text = _TEMPLATE.sub(lambda found: " ".join(found.group()), text)
     text = _TAG.sub("< ", text)
     text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
-    text = _URL.sub(lambda found: f"`{found.group()}`", text)
+    text = _URL.sub(r"\1 ", text)  # not put into backticks: the text may hold an odd one
     text = _ISSUE.sub("no. ", text)
     text = _MENTION.sub("(at)", text)
     text = _ENTITY.sub("&amp;", text)
@@ -79,10 +79,8 @@ def _capped(text: str) -> str:
 
 def _visible(text: str) -> str:
     text = unicodedata.normalize("NFKC", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return "".join(c for c in text if c in "\n\t" or (unicodedata.category(c) not in _HIDDEN and not _selects(c)))
-
-
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    shown = (" " if unicodedata.category(char) == "Zs" else char for char in text)
+    return "".join(char for char in shown if char in "\n\t" or (char.isprintable() and not _selects(char)))
 
 
 def _selects(char: str) -> bool:

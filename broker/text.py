@@ -33,7 +33,7 @@ _TRAILER = re.compile(
 _SKIP = re.compile(
     r"\[[ \t]*((?:skip|no|ci|actions)[ _-]*(?:ci|cd|skip|actions))[ \t]*\]|\*{3}(no_ci)\*{3}", re.IGNORECASE
 )
-_TEMPLATE = re.compile(r"\{\{|\}\}|\$\{|<%|%>|\{%|%\}")
+_TEMPLATE = re.compile(r"[{$](?=\{)|\}(?=\})|[<{](?=%)|%(?=[>}])")
 
 
 def title(words: str, prefix: str = "") -> str:
@@ -63,7 +63,7 @@ def _stripped(words: str) -> str:
 def _defused(text: str) -> str:
     text = text.replace("![", "! [").replace("](", "] (")
     text = _SKIP.sub(lambda found: f"({found.group(1) or found.group(2)})", text)
-    text = _TEMPLATE.sub(lambda found: " ".join(found.group()), text)
+    text = _TEMPLATE.sub(r"\g<0> ", text)
     text = _TAG.sub("< ", text)
     text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
     text = _URL.sub(r"\1 ", text)  # not put into backticks: the text may hold an odd one

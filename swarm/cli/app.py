@@ -26,6 +26,7 @@ from swarm.errors import (
     BrokerError,
     ConfigError,
     DaemonError,
+    RepositoryNotFoundError,
     SwarmError,
     TaskError,
     TaskNotFoundError,
@@ -52,7 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "logs": Entry("follow", "Print a task's journal.", _WATCH),
     "status": Entry("tasks", "Show the daemon, its queue and what it stands on.", _WATCH),
     "salvage": Entry("salvage", "What attempts left behind.", _WATCH),
-    "init": Entry("init", "Find model servers on this machine and write a swarm.toml.", _SETUP),
+    "init": Entry("init", "Find model servers on this machine and write a commented swarm.toml.", _SETUP),
     "config": Entry("configure", "Check and explain the settings.", _SETUP),
     "doctor": Entry("doctor", "Examine this installation and say what to mend.", _SETUP),
     "daemon": Entry("daemon", "Run the daemon in the foreground.", _SETUP),
@@ -121,8 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         get_command(app).main(args=words, prog_name="swarm")
     except SystemExit as end:
         return _flushed(end.code if isinstance(end.code, int) else Code.OK if end.code is None else Code.FAULT)
-    except BrokenPipeError:
-        return _flushed(Code.PIPE)
     except (SwarmError, PoolError, SandboxError) as error:
         code = code_of(error)
         screen.failure(str(error), getattr(error, "mend", ""), code, as_json="--json" in words)
@@ -140,6 +139,7 @@ def code_of(error: Exception) -> Code:
         (DaemonError, Code.DAEMON),
         (BrokerError, Code.BROKER),
         (TaskNotFoundError, Code.NOT_FOUND),
+        (RepositoryNotFoundError, Code.NOT_FOUND),
         (TaskError, Code.TASK),
         (PoolError, Code.POOL),
         (SandboxError, Code.SANDBOX),
@@ -152,8 +152,7 @@ def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes once more at its end; that must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        screen.hush()
         return Code.PIPE
     return int(code)
 

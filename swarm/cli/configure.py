@@ -45,7 +45,7 @@ def check(
     else:
         screen.table(("setting", "value", "from"), [(row.key, toml_value(row.value), row.origin) for row in rows])
         for warning in odd:
-            screen.say(f"warning: {warning.key}: {warning.text}\n  do: {warning.mend}", screen.STYLES["warn"])
+            screen.say(f"warning: {warning.key}: {warning.text}\n  mend: {warning.mend}", screen.STYLES["warn"])
         screen.say(f"{loaded.path} is usable" + (f", with {len(odd)} warnings" if odd else ""))
     raise typer.Exit(Code.FAULT if strict and odd else Code.OK)
 

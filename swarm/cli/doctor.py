@@ -62,4 +62,4 @@ async def _machinery(loaded: Loaded) -> list[Finding]:
 def _print(finding: Finding) -> None:
     screen.say(f"{finding.level:<5} {finding.subject}: {finding.text}", screen.STYLES[finding.level])
     if finding.mend:
-        screen.say(f"      do: {finding.mend}")
+        screen.say(f"      mend: {finding.mend}")

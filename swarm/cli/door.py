@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 
 from swarm.client import DaemonClient
 from swarm.config_file import Loaded, find, load
+from swarm.errors import TaskNotFoundError
 
 Result = TypeVar("Result")
 
@@ -20,7 +22,19 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="The swarm.toml to read.", show_default=False, metavar="PATH")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-TaskArgument = Annotated[str, typer.Argument(help="The task's id, or a beginning that no other has.", metavar="TASK")]
+
+
+def _task(value: str) -> str:
+    """An id, or the beginning of one: anything else would mean another address of the daemon."""
+    if not re.fullmatch(r"[a-z0-9-]{1,64}", value):
+        raise TaskNotFoundError(f"{value!r} is no task's id", "list them with: swarm list")
+    return value
+
+
+TaskArgument = Annotated[
+    str,
+    typer.Argument(help="The task's id, or a beginning that no other has.", metavar="TASK", callback=_task),
+]
 
 
 def loaded(ctx: typer.Context, given: Path | None) -> Loaded:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from platformdirs import user_runtime_path, user_state_path
+from platformdirs import user_state_path
 
 from swarm.cli import door, screen
 from swarm.cli.door import JsonOption
@@ -18,9 +18,7 @@ from swarm.config_file import NAME
 from swarm.errors import ConfigError
 
 app = typer.Typer()
-ROOT = Places(
-    Path("/var/lib/agent-swarm"), Path("/run/agent-swarm/swarm.sock"), Path("/run/agent-swarm-broker/broker.sock")
-)
+ROOT = Places(Path("/var/lib/agent-swarm"), Path("/run/agent-swarm/swarm.sock"), Path("/run/swarm-broker/broker.sock"))
 
 
 @app.command()
@@ -65,8 +63,8 @@ def places(uid: int) -> Places:
     """Where things live when nothing else is said: the system's folders for root, else the user's own."""
     if uid == 0:
         return ROOT
-    run = user_runtime_path("agent-swarm")
-    return Places(user_state_path("agent-swarm"), run / "swarm.sock", run / "broker.sock")
+    own = user_state_path("agent-swarm")  # not the runtime folder: without a login session that lies in /tmp
+    return Places(own, own / "swarm.sock", own / "broker.sock")
 
 
 def write(path: Path, text: str, *, force: bool) -> None:

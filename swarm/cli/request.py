@@ -30,6 +30,8 @@ def ready(wanted: TaskFile, settings: Settings, key: str | None) -> TaskRequest:
     for hint in wanted.paths:
         if why := bad_path(hint):
             raise TaskError(f"--path {hint!r} {why}", "name a file or folder as the repository has it: src/clamp.py")
+    if wanted.base is not None and (not wanted.base.isprintable() or not 0 < len(wanted.base) <= 200):
+        raise TaskError(f"the base {wanted.base[:60]!r} is no branch's name", "name a branch of the repository: main")
     repository = wanted.repository or _only(settings)
     served = settings.pool.tiers
     if wanted.tier and wanted.tier not in served:

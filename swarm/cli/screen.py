@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from swarm.cli.clean import clean
+from swarm.cli.exits import Code
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
+class Output(Console):
+    """A console whose reader may go away without a word."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave quietly."""
+        hush()
+        raise typer.Exit(Code.PIPE)
+
+
+def hush() -> None:
+    """Send what is still to be written nowhere: the interpreter flushes at its end, and must not complain either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def console() -> Console:
     """Standard output as it is now (a test or a pipe may have put another in its place)."""
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return Output(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def say(text: str, style: str = "") -> None:
@@ -39,7 +56,7 @@ def print_error_text(text: Text) -> None:
 
 def raw(text: str) -> None:
     """Print foreign text as it is, on the explicit wish of the caller alone."""
-    sys.stdout.write(text)
+    _write(text.removesuffix("\n"))
 
 
 def document(value: Any) -> None:
@@ -81,11 +98,15 @@ def failure(message: str, mend: str, code: int, *, as_json: bool) -> None:
         return
     text = Text("error: ", style="bold red").append(clean(message), style="not bold default")
     if mend:
-        text.append("\n  do: ", style="bold green")
-        text.append(textwrap.indent(clean(mend), "      ").lstrip(), style="not bold default")
+        text.append("\n  mend: ", style="bold green")
+        text.append(textwrap.indent(clean(mend), "        ").lstrip(), style="not bold default")
     print_error_text(text)
 
 
 def _write(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
+        raise typer.Exit(Code.PIPE) from None

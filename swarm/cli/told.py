@@ -112,7 +112,7 @@ def _refusal(data: Data) -> str:
 
 def _fault(data: Data) -> str:
     mend = _text(data, "mend")
-    return f"{_text(data, 'what', 'a fault')}: {_text(data, 'why')}" + (f"; do: {mend}" if mend else "")
+    return f"{_text(data, 'what', 'a fault')}: {_text(data, 'why')}" + (f"; mend: {mend}" if mend else "")
 
 
 _SENTENCES: Mapping[str, Callable[[Data], str]] = {

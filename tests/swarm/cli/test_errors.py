@@ -1,0 +1,176 @@
+"""Whatever goes wrong is one screen: what, why and the mend, no traceback, and the documented exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCREEN = 24  # lines of the smallest terminal that anyone uses
+
+
+def shown_well(ran: Any, code: int, *words: str) -> None:
+    """One screen on standard error that says these words and how to mend it, with this exit code."""
+    assert ran.code == code, ran.err + ran.out
+    assert "Traceback" not in ran.err + ran.out
+    assert len(ran.err.splitlines()) <= SCREEN
+    assert "mend: " in ran.err
+    for word in words:
+        assert word in ran.err, ran.err
+
+
+def settings(folder: Path, change: Callable[[str], str]) -> Path:
+    text = """
+[daemon]
+state = "state"
+socket = "daemon.sock"
+[broker]
+socket = "broker.sock"
+[[pool.endpoints]]
+name = "box"
+url = "http://127.0.0.1:9"
+[repositories.sample]
+test_command = "true"
+"""
+    path = folder / "swarm.toml"
+    path.write_text(change(text))
+    return path
+
+
+def test_no_settings_at_all(installation, tmp_path: Path) -> None:
+    ran = installation.run("list", cwd=tmp_path)
+    shown_well(ran, 3, "there is no swarm.toml", "/etc/agent-swarm/swarm.toml", "swarm init")
+
+
+def test_settings_that_may_not_be_read(installation, tmp_path: Path, nobody: dict[str, Any]) -> None:
+    path = settings(tmp_path, str)
+    path.chmod(0)
+    # From a folder that anyone may enter, since the file alone is to be out of reach.
+    done = subprocess.run(
+        [sys.executable, "-m", "swarm", "--config", str(path), "list"],
+        env=installation.env, cwd="/", capture_output=True, text=True, check=False, **nobody,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert f"{path}: you may not read it" in done.stderr
+    assert "mend: let your user read it" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_that_are_wrong(installation, tmp_path: Path) -> None:
+    path = settings(tmp_path, lambda text: text.replace("state =", "stat ="))
+    ran = installation.run("-c", str(path), "list")
+    shown_well(ran, 3, "line 3: daemon.stat: is no setting; did you mean state?", "swarm config explain")
+
+
+def test_no_endpoint(installation, tmp_path: Path) -> None:
+    path = settings(
+        tmp_path, lambda text: text.replace('[[pool.endpoints]]\nname = "box"\nurl = "http://127.0.0.1:9"', "")
+    )
+    ran = installation.run("config", "check", "-c", str(path))
+    shown_well(ran, 3, "there is no endpoint", "swarm init")
+
+
+def test_no_daemon(installation, tmp_path: Path) -> None:
+    ran = installation.run("list", "--config", str(settings(tmp_path, str)))
+    shown_well(ran, 4, f"does not answer at {tmp_path}/daemon.sock", "swarm daemon")
+
+
+def test_no_daemon_in_json(installation, tmp_path: Path) -> None:
+    ran = installation.run("list", "--json", "--config", str(settings(tmp_path, str)))
+    assert ran.code == 4
+    assert not ran.out
+    assert json.loads(ran.err)["error"]["exit_code"] == 4
+
+
+def test_no_broker(installation, tmp_path: Path) -> None:
+    daemon = f'socket = "{installation.folder}/daemon.sock"'
+    path = settings(tmp_path, lambda text: text.replace('socket = "daemon.sock"', daemon))
+    ran = installation.run("submit", "deliver it", "-c", str(path))
+    shown_well(ran, 5, f"the broker does not answer at {tmp_path}/broker.sock", "swarm-broker serve")
+
+
+def test_an_unknown_repository(installation) -> None:
+    ran = installation.run("submit", "--repo", "sampel", "deliver it")
+    shown_well(ran, 6, 'the broker knows no repository "sampel"', "did you mean sample?")
+
+
+def test_a_wrong_base(installation) -> None:
+    ran = installation.run("submit", "--base", "no-such-branch", "deliver it")
+    shown_well(ran, 5, "no-such-branch")
+
+
+@pytest.mark.parametrize("base", ["../../etc", "-x", "a b", "a\x1b[31m", "x" * 300])
+def test_a_base_that_is_no_branch(installation, base: str) -> None:
+    ran = installation.run("submit", f"--base={base}", "deliver it")
+    assert ran.code in {5, 7}, ran.err
+    assert "Traceback" not in ran.err
+    assert "\x1b" not in ran.err
+    assert "mend: " in ran.err
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a\x07b", "a\nb"])
+def test_a_dirty_path(installation, path: str) -> None:
+    ran = installation.run("submit", "--path", path, "deliver it")
+    shown_well(ran, 7, "--path")
+    assert "\x07" not in ran.err
+
+
+def test_an_unknown_task(installation) -> None:
+    for words in (["show"], ["follow"], ["logs"], ["diff"], ["cancel"], ["retry"]):
+        shown_well(installation.run(*words, "nosuchtask"), 6, "nosuchtask")
+
+
+def test_a_task_named_like_a_path_of_the_api(installation) -> None:
+    for name in ("../health", "a/steps", "?x=1", "%2e%2e", " "):
+        ran = installation.run("show", name)
+        assert ran.code == 6, (name, ran.out, ran.err)
+
+
+def test_a_task_file_that_is_not_there(installation) -> None:
+    shown_well(installation.run("submit", "--file", "none.md"), 3, "none.md: No such file or directory")
+
+
+def test_no_words(installation) -> None:
+    shown_well(installation.run("submit"), 7, "the task has no instructions", "--file PATH")
+
+
+def test_wrong_usage_shows_the_right_one(installation) -> None:
+    ran = installation.run("lst")
+    assert ran.code == 2
+    assert "Did you mean 'list'?" in ran.err
+    ran = installation.run("list", "--state", "done")
+    assert ran.code == 2
+    assert "delivered" in ran.err
+    assert installation.run("pool", "up").code == 2
+
+
+def test_a_fault_of_our_own_goes_to_a_log(installation, tmp_path: Path) -> None:
+    # A daemon that answers nonsense stands for whatever nobody thought of.
+    server = (
+        "import socket,sys\ns=socket.socket(socket.AF_UNIX);s.bind(sys.argv[1]);s.listen();print(1,flush=True)\n"
+        "c,_=s.accept();c.recv(9999);c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}');c.close()"
+    )
+    with subprocess.Popen([sys.executable, "-c", server, str(tmp_path / "daemon.sock")], stdout=subprocess.PIPE) as odd:
+        assert odd.stdout is not None
+        odd.stdout.readline()
+        ran = installation.run("list", "-c", str(settings(tmp_path, str)))
+    shown_well(ran, 70, "this is a fault in swarm itself", "the details are in")
+    (log,) = {Path(word.rstrip(";")) for word in ran.err.split() if word.rstrip(";").endswith(".log")}
+    assert "Traceback" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_reader_that_goes_away_is_no_error(installation) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = installation.words("config", "explain")
+    with os.fdopen(writer, "wb") as out:
+        done = subprocess.run(words, env=installation.env, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 141
+    assert done.stderr == ""

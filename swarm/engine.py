@@ -22,6 +22,7 @@ from dbos import error as dbos_error
 from sqlalchemy import event
 
 from swarm.errors import StoreError
+from swarm.schema import keep_private
 
 Flow = Callable[[str], Coroutine[Any, Any, str]]
 Act = Callable[[], Coroutine[Any, Any, str]]
@@ -83,6 +84,7 @@ class DbosEngine:
         self._workflow: Flow | None = None
 
     async def recover(self, flow: Flow) -> tuple[str, ...]:
+        keep_private(self._path)
         try:
             DBOS(config=_config(self._path))
             self._workflow = DBOS.workflow(name="attempt", max_recovery_attempts=LIVES)(self._wrap(flow))

@@ -79,6 +79,7 @@ _APPEND_ONLY = [
 
 def open_engine(path: Path) -> sa.Engine:
     """The database behind ``path``, made when absent. Raises StoreError for a file that is damaged or too new."""
+    keep_private(path)
     engine = sa.create_engine(f"sqlite:///{path}")
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
@@ -95,6 +96,15 @@ def open_engine(path: Path) -> sa.Engine:
         engine.dispose()
         raise
     return engine
+
+
+def keep_private(path: Path) -> None:
+    """Make the file before SQLite does, for its owner alone: capabilities are in it. Raises StoreError."""
+    try:
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+    except OSError as error:
+        raise StoreError(f"the database {path} cannot be used: {error.strerror}", "see daemon.state") from error
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:

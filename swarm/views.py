@@ -85,7 +85,7 @@ def _view(row: sa.Row[Any], tried: Sequence[sa.Row[Any]], seconds: dict[str, flo
     receipts = [word for each in tried if (word := verdict_of(each)) and word["kind"] == "receipt"]
     receipt = receipts[-1] if receipts else {}
     return TaskView(
-        task=task_of(row),
+        task=_shown(task_of(row)),
         state=TaskState(row.state),
         reason=row.reason,
         spent=total([attempt.spent for attempt in seen]),
@@ -97,3 +97,8 @@ def _view(row: sa.Row[Any], tried: Sequence[sa.Row[Any]], seconds: dict[str, flo
         timings=seconds,
         updated=row.updated,
     )
+
+
+def _shown(task: Task) -> Task:
+    """A task without its capability: nobody who looks at a task needs the right to deliver it."""
+    return task.model_copy(update={"request": task.request.model_copy(update={"capability": ""})})

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from pool.config import PoolConfig
@@ -26,7 +26,7 @@ from swarm.engine import DbosEngine
 from swarm.errors import BrokerError
 from swarm.rows import Claim, Plan
 from swarm.store import Store
-from swarm.strategies.named import strategy_named
+from swarm.strategies.choice import small_tiers, strategy_named
 from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
 from swarm.work import Strategy
 
@@ -94,10 +94,11 @@ async def house(
     settings: Settings,
     *,
     choose: Callable[..., Awaitable[SandboxBackend]] = choose_backend,
-    strategy: Callable[[str], Strategy] = strategy_named,
+    strategy: Callable[[str], Strategy] | None = None,
 ) -> AsyncIterator[House]:
     """Open every part, in an order that leaves nothing behind when one cannot be opened.
 
+    ``choose`` and ``strategy`` take the place of the configured sandbox backend and of the known strategies.
     Raises StoreError, SandboxUnavailableError and PoolError.
     """
     state = settings.daemon.state
@@ -106,7 +107,7 @@ async def house(
         backend = await choose(settings.sandbox, state=state)
         proved = await backend.self_test()
         await backend.sweep()
-        pool = await stack.enter_async_context(Pool(await _with_embedded(settings.pool, stack)))
+        pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
         broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
         engine = DbosEngine(state / "engine.db")
         stack.push_async_callback(engine.close)
@@ -116,7 +117,7 @@ async def house(
             pool=pool,
             broker=broker,
             workspace=_workspaces(state / "git"),
-            strategy=strategy,
+            strategy=strategy or partial(strategy_named, small_tiers=small_tiers(settings.pool)),
             test_command=_test_command(settings),
             sandbox_name=f"{proved.backend} {proved.version}".strip(),
         )
@@ -135,11 +136,13 @@ async def house(
         yield House(settings, store, coordinator, pool, backend, proved, parts.workspace)
 
 
-async def _with_embedded(config: PoolConfig, stack: AsyncExitStack) -> PoolConfig:
+async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfig:
     """The pool's settings, with the embedded model served and joined where that is asked for."""
+    config = settings.pool
     if not config.embedded.enabled:
         return config
-    endpoint = await stack.enter_async_context(serve_embedded(config.embedded))
+    serving = serve_embedded(config.embedded, log=settings.daemon.state / "embedded.log")
+    endpoint = await stack.enter_async_context(serving)
     return config.model_copy(update={"endpoints": (*config.endpoints, endpoint)})
 
 

@@ -1,0 +1,82 @@
+"""Requests that could only fail later are refused at the door, with a mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
+from swarm.acceptance import ladder, plan
+from swarm.config import BrokerAddress, DaemonConfig, RepositoryConfig, Settings
+from swarm.errors import TaskError
+from swarm.types import Budget, TaskRequest
+
+
+def settings(**more: Any) -> Settings:
+    values: dict[str, Any] = {
+        "daemon": DaemonConfig(state=Path("/s"), socket=Path("/s/d")),
+        "broker": BrokerAddress(socket=Path("/b")),
+        "pool": PoolConfig(
+            endpoints=(
+                EndpointConfig(name="a", url="http://a", tier="small"),
+                EndpointConfig(name="b", url="http://b", tier="large"),
+            )
+        ),
+        "repositories": {"demo": RepositoryConfig(test_command="make test", strategy="agent", tier="large")},
+        "limits": Budget(steps=7),
+    }
+    return Settings.model_validate(values | more)
+
+
+def request(**more: Any) -> TaskRequest:
+    values = {"repository": "demo", "instructions": "x", "capability": "c"}
+    return TaskRequest.model_validate(values | more)
+
+
+def test_what_the_request_leaves_open_comes_from_the_operator() -> None:
+    made = plan(request(), settings(), ())
+    assert (made.budget.steps, made.tier, made.strategy) == (7, "large", "agent")
+
+
+def test_what_the_request_names_wins() -> None:
+    made = plan(request(tier="small", strategy="sampled_repair", budget=Budget(steps=3)), settings(), ())
+    assert (made.budget.steps, made.tier, made.strategy) == (3, "small", "sampled_repair")
+
+
+def test_the_first_tier_is_the_default_unless_one_is_configured() -> None:
+    bare = {"repositories": {"demo": RepositoryConfig(test_command="t")}}
+    assert plan(request(), settings(**bare), ()).tier == "small"
+    pool = settings().pool.model_copy(update={"default_tier": "large"})
+    assert plan(request(), settings(pool=pool, **bare), ()).tier == "large"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why", "mend"),
+    [
+        ({"repository": "dmeo"}, "no repository", 'did you mean "demo"?'),
+        ({"repository": "zzzzzz"}, "no repository", "known are: demo, other"),
+        ({"capability": ""}, "no capability", "swarm-broker grant"),
+        ({"strategy": "agnet"}, "no strategy", "agent"),
+        ({"tier": "larg"}, "no endpoint serves", "large"),
+        ({"repository": "other"}, "no test command", "--test"),
+        ({"paths": ("../etc/passwd",)}, "not inside", "relative"),
+        ({"paths": ("/etc/passwd",)}, "not inside", "relative"),
+        ({"paths": ("",)}, "not inside", "relative"),
+    ],
+)
+def test_what_could_only_fail_later_is_refused(wrong: dict[str, Any], why: str, mend: str) -> None:
+    with pytest.raises(TaskError, match=why) as told:
+        plan(request(**wrong), settings(), ("other",))
+    assert mend in told.value.mend
+
+
+def test_a_repository_that_only_the_broker_knows_is_taken_with_a_test_command() -> None:
+    assert plan(request(repository="other", test_command="t"), settings(), ("other",)).strategy == "auto"
+
+
+def test_the_embedded_model_is_the_lowest_rung() -> None:
+    pool = settings().pool.model_copy(update={"embedded": EmbeddedConfig(enabled=True)})
+    assert ladder(settings(pool=pool)) == ("embedded", "small", "large")
+    assert ladder(settings()) == ("small", "large")

@@ -1,0 +1,161 @@
+"""Legal moves, and what follows an attempt, for every ending."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from swarm import lifecycle
+from swarm.errors import IllegalMoveError
+from swarm.lifecycle import MOVES, after_delivery, carries, decide, exceeded, may_try_again, why_legal
+from swarm.types import (
+    Attempt,
+    AttemptResult,
+    Budget,
+    CheckReport,
+    Conclusion,
+    Ending,
+    Failure,
+    Fault,
+    Outcome,
+    Sealed,
+    Spent,
+    TaskState,
+)
+
+S = TaskState
+LADDER = ("small", "medium", "large")
+CHANGED = Sealed(base="b", tree="t", files=("a",), changed=True)
+UNCHANGED = Sealed(base="b", tree="t", changed=False)
+PASSED = CheckReport(base=None, proposal=None, verdict="passed", fixed=("x",))
+FAILED = CheckReport(base=None, proposal=None, verdict="failed", reason="x broke")
+NOT_RUN = CheckReport(base=None, proposal=None, verdict="not_run", reason="no command")
+
+
+def attempt(tier: str = "small", number: int = 1) -> Attempt:
+    return Attempt(id="t-1", task="t", number=number, tier=tier, strategy="agent", started=0.0)
+
+
+def result(
+    ending: Ending = "finished",
+    sealed: Sealed | None = CHANGED,
+    report: CheckReport | None = PASSED,
+    fault: Fault | None = None,
+) -> AttemptResult:
+    return AttemptResult(
+        conclusion=Conclusion(ending=ending, summary="said"), sealed=sealed, report=report, fault=fault
+    )
+
+
+def fault(kind: str) -> Fault:
+    return Fault.model_validate({"kind": kind, "failure": Failure(what="w", why="y", mend="m")})
+
+
+def decided(
+    given: AttemptResult, *, tier: str = "small", attempts: int = 1, ladder: tuple[str, ...] = LADDER
+) -> lifecycle.Decision:
+    return decide(attempt(tier, attempts), given, Budget(attempts=3), Spent(attempts=attempts), ladder)
+
+
+def test_every_final_state_can_be_reached_and_none_leads_on_by_itself() -> None:
+    finals = {state for state in S if state.final}
+    assert finals == {end for _, end in MOVES if end.final}
+    for start, end in MOVES:
+        if start.final:
+            assert end is S.QUEUED
+
+
+def test_what_was_delivered_stays_delivered() -> None:
+    assert [end for start, end in MOVES if start is S.DELIVERED] == []
+
+
+def test_every_other_pair_is_refused_with_both_names() -> None:
+    for start, end in product(S, S):
+        if (start, end) in MOVES:
+            assert why_legal(start, end)
+        else:
+            with pytest.raises(IllegalMoveError, match=f"{start.value}.*{end.value}"):
+                why_legal(start, end)
+
+
+def test_passing_checks_deliver() -> None:
+    assert decided(result()).kind == "deliver"
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        (result(sealed=UNCHANGED, report=None), S.NO_CHANGE),
+        (result(sealed=None, report=None), S.NO_CHANGE),
+        (result("no_change"), S.NO_CHANGE),
+        (result("limit_hit"), S.LIMIT_HIT),
+        (result("cancelled"), S.CANCELLED),
+        (result("infra_failed"), S.INFRA_FAILED),
+        (result(report=NOT_RUN), S.NEEDS_PERSON),
+        (result(report=None), S.NEEDS_PERSON),
+        (result(fault=fault("person")), S.NEEDS_PERSON),
+        (result(fault=fault("lasting")), S.INFRA_FAILED),
+    ],
+)
+def test_endings_are_told_apart(given: AttemptResult, state: TaskState) -> None:
+    decision = decided(given)
+    assert decision.kind == "end"
+    assert decision.state is state
+    assert decision.reason
+
+
+@pytest.mark.parametrize("given", [result("gave_up"), result(report=FAILED)])
+def test_an_agents_fault_climbs_and_never_repeats_on_its_tier(given: AttemptResult) -> None:
+    decision = decided(given)
+    assert (decision.kind, decision.tier, decision.wait) == ("climb", "medium", 0.0)
+
+
+@pytest.mark.parametrize(("given", "state"), [(result("gave_up"), S.GAVE_UP), (result(report=FAILED), S.CHECKS_FAILED)])
+def test_an_agents_fault_ends_at_the_top_when_pinned_and_when_attempts_are_spent(
+    given: AttemptResult, state: TaskState
+) -> None:
+    assert decided(given, tier="large").state is state
+    assert decided(given, ladder=()).state is state
+    assert decided(given, attempts=3).state is state
+
+
+def test_a_passing_fault_waits_longer_each_time_and_stays_on_its_tier() -> None:
+    first, second = decided(result(fault=fault("passing"))), decided(result(fault=fault("passing")), attempts=2)
+    assert (first.kind, first.tier) == ("retry", "small")
+    assert 0 < first.wait < second.wait
+
+
+def test_a_passing_fault_ends_when_the_one_count_of_attempts_is_spent() -> None:
+    decision = decided(result(fault=fault("passing")), attempts=3)
+    assert decision.state is S.INFRA_FAILED
+    assert "3 attempts" in decision.reason
+
+
+@pytest.mark.parametrize("over", [{"steps": 60}, {"tokens": 400_000}, {"wall": 1800.0}, {"attempts": 2}])
+def test_nothing_is_tried_again_once_any_limit_is_reached(over: dict[str, int]) -> None:
+    assert may_try_again(Budget(), Spent(attempts=1))
+    assert not may_try_again(Budget(), Spent.model_validate({"attempts": 1} | over))
+
+
+def test_exceeding_a_limit_names_it() -> None:
+    assert exceeded(Budget(steps=5), Spent(steps=5)) == ""
+    assert exceeded(Budget(steps=5), Spent(steps=6)) == "6 of 5 steps are spent"
+
+
+def test_a_delivery_ends_by_the_brokers_word_alone() -> None:
+    receipt = {"kind": "receipt", "pull_request": "1", "url": "http://forge/1"}
+    refusal = {"kind": "refusal", "findings": [{"rule": "protected", "message": "not that file"}]}
+    assert after_delivery(Outcome(result=result(), verdict=receipt)) == (S.DELIVERED, "pull request http://forge/1")
+    assert after_delivery(Outcome(result=result(), verdict=refusal)) == (S.REFUSED, "protected: not that file")
+    assert after_delivery(Outcome(result=result(), fault=fault("passing")))[0] is S.NEEDS_PERSON
+
+
+def test_only_finished_work_that_changed_something_is_carried_over() -> None:
+    assert carries(S.NEEDS_PERSON, result())
+    assert carries(S.QUEUED, result(report=None))
+    assert not carries(S.REFUSED, result())
+    assert not carries(S.CHECKS_FAILED, result(report=FAILED))
+    assert not carries(S.NEEDS_PERSON, result("limit_hit"))
+    assert not carries(S.NEEDS_PERSON, result(sealed=UNCHANGED))
+    assert not carries(S.NEEDS_PERSON, None)

@@ -48,7 +48,7 @@ def main() -> int:
     try:
         task = asyncio.run(submit_and_wait(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
     except SwarmError as error:
-        print(f"{error}\n  do: {error.mend}", file=sys.stderr)
+        print(f"{error}\n  mend: {error.mend}", file=sys.stderr)
         return 1
     print(task.task.id, task.state.value, task.reason, task.pull_request or "")
     return 0 if task.state is TaskState.DELIVERED else 1

@@ -115,6 +115,13 @@ def swarm(
     ctx.obj = config
 
 
+# For errors of the rooms below, which know what is wrong but not which command shows more.
+_MENDS = {
+    Code.POOL: "see each server with: swarm pool status, find others with: swarm init",
+    Code.SANDBOX: "see what is missing with: swarm doctor",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Every error is shown on one screen, none as a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -124,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _flushed(end.code if isinstance(end.code, int) else Code.OK if end.code is None else Code.FAULT)
     except (SwarmError, PoolError, SandboxError) as error:
         code = code_of(error)
-        screen.failure(str(error), getattr(error, "mend", ""), code, as_json="--json" in words)
+        mend = getattr(error, "mend", "") or _MENDS.get(code, "swarm doctor examines the whole installation")
+        screen.failure(str(error), mend, code, as_json="--json" in words)
         return _flushed(code)
     except Exception as error:  # noqa: BLE001  # the last door: a traceback goes to a file, never to a person
         _unexpected(error, as_json="--json" in words)

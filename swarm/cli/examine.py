@@ -16,6 +16,9 @@ from typing import Literal
 
 from sandbox.factory import choose_backend
 
+from pool.config import EmbeddedConfig
+from pool.embedded import FETCH, INSTALL, find_weights
+from pool.errors import EmbeddedError
 from sandbox.errors import SandboxError
 from swarm.cli.clean import one_line
 from swarm.cli.probe import examine
@@ -173,7 +176,7 @@ async def endpoints(settings: Settings, status: DaemonStatus | None) -> list[Fin
         EndpointView(name=e.name, tier=e.tier, url=e.url, up=not said[e.url].trouble, detail=said[e.url].trouble)
         for e in pool.endpoints
     ]
-    return [*judge_endpoints(seen), *([embedded()] if pool.embedded.enabled else [])]
+    return [*judge_endpoints(seen), *([embedded(pool.embedded)] if pool.embedded.enabled else [])]
 
 
 def judge_endpoints(seen: Sequence[EndpointView]) -> list[Finding]:
@@ -188,12 +191,16 @@ def judge_endpoints(seen: Sequence[EndpointView]) -> list[Finding]:
     return found
 
 
-def embedded() -> Finding:
-    """Whether the embedded model's server is installed; the daemon starts it."""
-    if find_spec("xllamacpp"):
-        return Finding(subject="embedded model", level="ok", text="its server is installed")
-    mend = "pip install 'agent-swarm[embedded]'"
-    return Finding(subject="embedded model", level="fail", text="its server, xllamacpp, is not installed", mend=mend)
+def embedded(config: EmbeddedConfig) -> Finding:
+    """Whether the embedded model can be served: its server and its weights are here. The daemon starts it."""
+    subject = "embedded model"
+    if find_spec("xllamacpp") is None:
+        return Finding(subject=subject, level="fail", text="its server, xllamacpp, is not installed", mend=INSTALL)
+    try:
+        weights = find_weights(config, os.environ)
+    except EmbeddedError as error:
+        return Finding(subject=subject, level="fail", text=str(error), mend=FETCH)
+    return Finding(subject=subject, level="ok", text=f"its server is installed, its weights are {weights}")
 
 
 async def sandbox(settings: Settings, status: DaemonStatus | None) -> Finding:

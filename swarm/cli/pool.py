@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pool.embedded import serve_embedded
+from platformdirs import user_log_path
 
 from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
+from pool.embedded import serve_embedded
 from pool.errors import NoEndpointError, PoolError
 from pool.router import Pool
 from pool.types import EndpointStatus
 from swarm.cli import door, screen, view
 from swarm.cli.door import ConfigOption, JsonOption
-from swarm.cli.exits import Code
 from swarm.client import DaemonClient
 from swarm.config import Settings
 from swarm.config_docs import toml_value
@@ -64,6 +65,7 @@ def up(
     parallel: Annotated[int | None, typer.Option(min=1, max=64, help="Sequences decoded together.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Processor threads.")] = None,
     weights: Annotated[Path | None, typer.Option(help="A GGUF file.", show_default=False)] = None,
+    log: Annotated[Path | None, typer.Option(help="Where the server's words go.", show_default=False)] = None,
     json: JsonOption = False,
 ) -> None:
     """Serve the embedded model in the foreground and say how to join it; Ctrl-C stops it."""
@@ -71,33 +73,33 @@ def up(
         ctx.fail("say what to serve: swarm pool up --embedded")
     asked = {"parallel": parallel, "threads": threads, "weights": str(weights) if weights else None}
     chosen = EmbeddedConfig.model_validate({"enabled": True} | {k: v for k, v in asked.items() if v is not None})
-    door.run(_serve(chosen, json=json))
-    raise typer.Exit(Code.OK)
+    door.run(_serve(chosen, log or user_log_path("agent-swarm") / "embedded.log", json=json))
 
 
-def joined(endpoint: EndpointConfig) -> str:
-    """The lines of a swarm.toml that join an endpoint."""
-    told = {"name": endpoint.name, "url": f"{endpoint.url}/v1", "tier": endpoint.tier, "model": endpoint.model}
-    lines = [f"{name} = {toml_value(value)}" for name, value in told.items() if value is not None]
-    return "\n".join(["[[pool.endpoints]]", *lines])
+def joined(endpoint: EndpointConfig) -> dict[str, object]:
+    """What a swarm.toml says to join an endpoint, its key included: whoever starts a server may know it."""
+    return {
+        "name": endpoint.name,
+        "url": f"{endpoint.url}/v1",
+        "tier": endpoint.tier,
+        "tools": endpoint.tools,
+        "max_in_flight": endpoint.max_in_flight,
+    } | ({"api_key": endpoint.api_key.get_secret_value()} if endpoint.api_key else {})
 
 
-async def _serve(config: EmbeddedConfig, *, json: bool) -> None:
+async def _serve(config: EmbeddedConfig, log: Path, *, json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with serve_embedded(config) as endpoint:
+    async with serve_embedded(config, log=log, environ=os.environ) as endpoint:
+        lines = joined(endpoint)
         if json:
-            screen.json_line(
-                {"name": endpoint.name, "url": endpoint.url, "tier": endpoint.tier, "model": endpoint.model}
-            )
+            screen.json_line(lines)
         else:
-            screen.say(
-                f"serving {endpoint.model or 'the embedded model'} at {endpoint.url}; join it in swarm.toml with:\n"
-            )
-            screen.say(joined(endpoint))
-            screen.hint("\nCtrl-C stops it")
+            screen.say("serving the embedded model; while this runs, a swarm.toml joins it with:\n\n[[pool.endpoints]]")
+            screen.say("\n".join(f"{name} = {toml_value(value)}" for name, value in lines.items()))
+            screen.hint(f"\nits log is {log}; Ctrl-C stops it")
         await stop.wait()
 
 

@@ -101,7 +101,11 @@ if os.fork() == 0:
         os.execvp("sleep", ["sleep", "4321"])
     os._exit(0)
 """
-_SEEK = "import glob; print([p for p in glob.glob('/proc/[0-9]*/cmdline') if bytes([52, 51, 50, 49]) in open(p, 'rb').read()])"
+_SEEK = """
+import glob
+mark = bytes([52, 51, 50, 49])
+print([path for path in glob.glob("/proc/[0-9]*/cmdline") if mark in open(path, "rb").read()])
+"""
 
 
 async def prove(backend: SandboxBackend, kind: Backend, version: str, detail: dict[str, str]) -> SelfTest:

@@ -19,6 +19,7 @@ HOME = "/home/agent"
 # High enough to be nobody's: system and login accounts end at 65533, ranges for user namespaces start at 100000.
 AGENT_UID = 70_000
 AGENT_UIDS = 1_000
+KEEPER_UID = 71_000  # holds a container open, so that a command can kill all of the agent's processes but not it
 CPU_PERIOD = 100_000
 _KEEP_OPEN = 1024
 
@@ -174,11 +175,15 @@ def _docker_condition(condition: Condition) -> dict[str, Any]:
 
 
 def docker_settings(profile: Profile, machine: str) -> dict[str, Any]:
-    """Keyword arguments of the SDK's ``containers.create``; image, name, command and labels are the caller's."""
+    """Keyword arguments of the SDK's ``containers.create``; image, name, command and labels are the caller's.
+
+    Commands are run in it as ``AGENT_UID``.
+    """
     tmpfs = "rw,nosuid,nodev"
     return {
         "network_mode": "none",
-        "user": f"{AGENT_UID}:{AGENT_UID}",
+        "user": f"{KEEPER_UID}:{KEEPER_UID}",
+        "init": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges", f"seccomp={docker_seccomp(machine)}"],
         "read_only": True,

@@ -1,0 +1,425 @@
+"""Sandboxes as Docker containers: the only file that imports docker. Its blocking calls run in threads.
+
+A container is held open by a process of another uid; commands come in as engine execs, one at a time. After each one,
+every process of the agent's uid is killed, and the engine is asked whether that is so: a container in which anything
+survives is thrown away. Their streams are read from the raw socket, which needs a unix socket or plain TCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import socket
+import struct
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import docker
+import docker.errors
+import docker.types
+import requests
+
+from sandbox.config import SandboxConfig
+from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
+from sandbox.inside import pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
+from sandbox.owner import Owner
+from sandbox.probe import insist, prove
+from sandbox.process import HeadTail
+from sandbox.profile import (
+    AGENT_UID,
+    ARCHITECTURES,
+    KEEPER_UID,
+    docker_settings,
+    environment_of,
+    profile_of,
+    rlimits,
+    time_limit,
+)
+from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
+
+OWNER_LABEL = "agent-swarm.owner"
+_API_TIMEOUT = 60
+_GRACE = 5.0
+_SWEEPS = 20
+_NOTHING = Command(argv=("-",))
+_OOM = b"agent-swarm oom_kill "
+
+# The line read first keeps output from arriving before the engine's answer is parsed, where the SDK would lose it. The
+# shell's kill needs no process of its own, so it works in a container that is full.
+_SUPERVISE = (
+    'read -r go; "$@" {merge}; code=$?; kill -9 -1 2>/dev/null; '
+    "for f in /sys/fs/cgroup/memory/memory.oom_control /sys/fs/cgroup/memory.events; do "
+    '[ -r "$f" ] && while read -r key value; do '
+    '[ "$key" = oom_kill ] && echo "agent-swarm oom_kill $value" >&2; done <"$f"; done; exit "$code"'
+)
+_SWEEP = ["/bin/sh", "-c", "kill -9 -1 2>/dev/null; exit 0"]
+_HOLD = ["sleep", "infinity"]
+
+_Result = TypeVar("_Result")
+
+
+@dataclass
+class _Said:
+    """What an exec gave. Standard error carries the supervisor's own report; the agent could forge it, to no gain."""
+
+    output: HeadTail
+    errors: HeadTail = field(default_factory=lambda: HeadTail(64 * 1024))
+    timed_out: bool = False
+    code: int | None = None
+
+
+class ContainerSandbox:
+    """One container. Commands wait for one another, since killing what a command left means killing all there is."""
+
+    def __init__(self, backend: ContainerBackend, name: str, spec: SandboxSpec) -> None:
+        self._backend = backend
+        self._name = name
+        self._spec = spec
+        self._profile = profile_of(spec)
+        self._turn = asyncio.Lock()
+        self._kills = 0
+        self._lost = False
+
+    @property
+    def name(self) -> str:
+        """Name of the container."""
+        return self._name
+
+    async def run(self, command: Command) -> Outcome:
+        """As the protocol says."""
+        argv, began = run_argv(command), time.monotonic()
+        limit = time_limit(self._profile, command)
+        async with self._turn:
+            began, before = time.monotonic(), self._kills
+            said = await self._exec(argv, command, limit, self._profile.output)
+            seconds = time.monotonic() - began
+            starved = self._kills > before and said.code != 0 and not said.timed_out
+        output, cut = said.output.result()
+        return Outcome(
+            exit_code=137 if said.timed_out or said.code is None else said.code,
+            output=output,
+            seconds=seconds,
+            timed_out=said.timed_out,
+            out_of_memory=starved,
+            cut=cut,
+        )
+
+    async def read(self, path: str, limit: int = 1_000_000) -> bytes:
+        """As the protocol says."""
+        async with self._turn:
+            said = await self._exec(read_argv(path, limit), _NOTHING, self._profile.wall, 2 * limit + 2, apart=True)
+        refuse(path, said.code or 0, _without_report(said))
+        return said.output.result()[0]
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """As the protocol says."""
+        argv, command = write_argv(path, executable=executable), _NOTHING.model_copy(update={"stdin": data})
+        async with self._turn:
+            said = await self._exec(argv, command, self._profile.wall, 65536, apart=True)
+        refuse(path, said.code or 0, _without_report(said))
+
+    async def export(self) -> AsyncGenerator[bytes, None]:
+        """As the protocol says."""
+        async with self._turn, self._stream(pack_argv(), _NOTHING, apart=True) as (identity, raw):
+            said, seen = _Said(HeadTail(2)), 0
+            await _send(raw, _once(b"\n"))
+            async for kind, data in _frames(raw):
+                if kind == 2:
+                    said.errors.add(data)
+                    continue
+                seen += len(data)
+                if seen > self._profile.export_limit:
+                    raise SandboxError(f"{self._name} cannot be exported: more than {self._profile.export_limit} bytes")
+                yield data
+            await self._end(identity, said)
+            if said.code:
+                words = _without_report(said).decode("utf-8", "replace").strip()[-500:]
+                raise SandboxError(f"{self._name} cannot be exported: tar ended with status {said.code}: {words}")
+
+    def fork(self) -> AbstractAsyncContextManager[ContainerSandbox]:
+        """As the protocol says."""
+        return self._backend.open(self._spec, self.export())
+
+    async def fill(self, workspace: AsyncIterator[bytes]) -> None:
+        """Unpack a tar stream into the workspace. Raises SandboxError."""
+        async with self._turn:
+            said = await self._exec(unpack_argv(), _NOTHING, self._profile.wall, 65536, stdin=workspace)
+        if said.code or said.timed_out:
+            words = said.output.result()[0].decode("utf-8", "replace").strip()[-500:]
+            raise SandboxError(f"the workspace of {self._name} cannot be filled: tar ended with {said.code}: {words}")
+
+    async def _exec(
+        self,
+        argv: list[str],
+        command: Command,
+        limit: float,
+        output: int,
+        *,
+        apart: bool = False,
+        stdin: AsyncIterator[bytes] | None = None,
+    ) -> _Said:
+        """Run to the end, or kill at ``limit`` seconds; nothing of it is left either way. Raises SandboxLostError."""
+        said = _Said(HeadTail(output))
+        async with self._stream(argv, command, apart=apart) as (identity, raw):
+            feeding = asyncio.create_task(_send(raw, stdin_after_go(stdin or _once(command.stdin))))
+            listening = asyncio.create_task(_listen(raw, said))
+            try:
+                await asyncio.wait([listening], timeout=limit)
+                if not listening.done():
+                    said.timed_out = True
+                    await self._sweep(at_least=1)
+                    await asyncio.wait([listening], timeout=_GRACE)
+            finally:
+                for task in (feeding, listening):
+                    task.cancel()
+                await asyncio.gather(feeding, listening, return_exceptions=True)
+            await self._end(identity, said)
+        return said
+
+    @asynccontextmanager
+    async def _stream(
+        self, argv: list[str], command: Command, *, apart: bool
+    ) -> AsyncIterator[tuple[str, socket.socket]]:
+        """An exec that waits for its first line, and the socket on which it speaks. Cancelled, it is killed."""
+        if self._lost:
+            raise SandboxLostError(f"the container {self._name} is gone")
+        script = _SUPERVISE.format(merge="" if apart else "2>&1")
+        identity, raw = await self._backend.call(
+            lambda api: _start_exec(
+                api, self._name, ["/bin/sh", "-c", script, "sh", *argv], environment_of(self._profile, command)
+            ),
+            self._name,
+        )
+        ended = False
+        try:
+            yield identity, raw
+            ended = True
+        finally:
+            raw.close()
+            if not ended:
+                with contextlib.suppress(SandboxError):
+                    await asyncio.shield(self._sweep(at_least=1))
+
+    async def _end(self, identity: str, said: _Said) -> None:
+        """Learn how an exec ended, and make sure that it left nothing."""
+        state = await self._backend.call(lambda api: api.exec_inspect(identity), self._name)
+        for _ in range(50):
+            if not state["Running"]:
+                break
+            await asyncio.sleep(0.05)
+            state = await self._backend.call(lambda api: api.exec_inspect(identity), self._name)
+        said.code = state["ExitCode"]
+        reported = _reported(said)
+        if reported is None and not said.timed_out:
+            output = said.output.result()[0]
+            if output.startswith(b"OCI runtime exec failed"):
+                await self._sweep(at_least=1)
+                raise SandboxLostError(f"{self._name} did not start the command: {output.decode('utf-8', 'replace')}")
+        self._kills = reported if reported is not None else self._kills
+        await self._sweep()
+
+    async def _sweep(self, at_least: int = 0) -> None:
+        """Kill everything of the agent's until the engine says that nothing is left, else give up the container."""
+        for attempt in range(_SWEEPS):
+            if attempt >= at_least and not await self._backend.call(
+                lambda api: _agent_processes(api, self._name), self._name
+            ):
+                return
+            with contextlib.suppress(SandboxError):
+                await self._backend.call(lambda api: _kill_all(api, self._name), self._name)
+            await asyncio.sleep(0.02 * attempt)
+        self._lost = True
+        with contextlib.suppress(SandboxError):
+            await self._backend.call(lambda api: api.kill(self._name), self._name)
+        raise SandboxLostError(f"processes in {self._name} could not be killed, so the container was thrown away")
+
+
+class ContainerBackend:
+    """Makes containers on the engine that DOCKER_HOST names."""
+
+    def __init__(self, config: SandboxConfig, owner: Owner) -> None:
+        self._config = config
+        self._owner = owner
+        self._client: docker.DockerClient | None = None
+
+    async def call(self, act: Callable[[docker.APIClient], _Result], name: str = "") -> _Result:
+        """One blocking call in a thread. Raises SandboxLostError for a container that is gone, else SandboxError."""
+        try:
+            return await asyncio.to_thread(lambda: act(self._engine().api))
+        except docker.errors.NotFound as error:
+            raise SandboxLostError(f"the container {name} is gone: {error.explanation}") from error
+        except docker.errors.APIError as error:
+            if error.status_code == 409:
+                raise SandboxLostError(f"the container {name} is gone: {error.explanation}") from error
+            raise SandboxError(f"the Docker engine refused: {error.explanation or error}") from error
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise SandboxLostError(f"the Docker engine does not answer: {error}") from error
+
+    async def ready(self) -> dict[str, str]:
+        """Engine version and image id. Raises SandboxUnavailableError where the engine or the image is missing."""
+        try:
+            version = await asyncio.to_thread(lambda: self._engine().version())
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise SandboxUnavailableError(
+                f'no Docker engine answers ({error}); mend: as root, eval "$(scripts/start-docker)", or set DOCKER_HOST'
+            ) from error
+        try:
+            image = await asyncio.to_thread(lambda: self._engine().images.get(self._config.image).id)
+        except docker.errors.ImageNotFound as error:
+            raise SandboxUnavailableError(
+                f"the Docker engine has no image {self._config.image}; mend: scripts/build-image"
+            ) from error
+        return {"version": f"docker {version['Version']}", "image": str(image), "api": version["ApiVersion"]}
+
+    async def self_test(self) -> SelfTest:
+        """As the protocol says."""
+        detail = await self.ready()
+        try:
+            test = await prove(self, "docker", detail.pop("version"), detail)
+        except SandboxUnavailableError:
+            raise
+        except SandboxError as error:
+            raise SandboxUnavailableError(f"containers do not work here: {error}") from error
+        return insist(test, "look at the engine's version, storage driver and control groups, or use bubblewrap")
+
+    @asynccontextmanager
+    async def open(
+        self, spec: SandboxSpec, workspace: AsyncIterator[bytes] | None = None
+    ) -> AsyncIterator[ContainerSandbox]:
+        """As the protocol says. Raises SandboxUnavailableError for an image that is not there: nothing is pulled."""
+        name = self._owner.new_name()
+        sandbox = ContainerSandbox(self, name, spec)
+        try:
+            await self._create(name, spec)
+            if workspace is not None:
+                await sandbox.fill(workspace)
+            yield sandbox
+        finally:
+            await asyncio.shield(self._remove(name))
+
+    async def sweep(self) -> int:
+        """As the protocol says."""
+        mine = {"label": f"{OWNER_LABEL}={self._owner.tag}"}
+        found = await self.call(lambda api: api.containers(all=True, filters=mine))
+        names = [str(entry["Names"][0]).lstrip("/") for entry in found]
+        left = [name for name in names if self._owner.left_behind(name)]
+        for name in left:
+            await self._remove(name)
+        return len(left)
+
+    async def _create(self, name: str, spec: SandboxSpec) -> None:
+        if platform.machine() not in ARCHITECTURES:
+            raise SandboxUnavailableError(f"no system call filter for {platform.machine()}; use x86_64 or aarch64")
+        profile, image = profile_of(spec), spec.image or self._config.image
+        settings = docker_settings(profile, platform.machine()) | {
+            "labels": {OWNER_LABEL: self._owner.tag},
+            "log_config": docker.types.LogConfig(type="none"),
+            "ulimits": [docker.types.Ulimit(name=n, soft=v, hard=v) for n, v in rlimits(profile).items()],
+        }
+        if self._config.runtime:
+            settings["runtime"] = self._config.runtime
+        try:
+            await asyncio.to_thread(
+                lambda: self._engine().containers.create(image, _HOLD, name=name, **settings).start()
+            )
+        except docker.errors.ImageNotFound as error:
+            raise SandboxUnavailableError(f"there is no image {image}; mend: scripts/build-image") from error
+        except docker.errors.APIError as error:
+            raise SandboxError(f"the Docker engine made no container: {error.explanation or error}") from error
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise SandboxLostError(f"the Docker engine does not answer: {error}") from error
+
+    async def _remove(self, name: str) -> None:
+        with contextlib.suppress(SandboxLostError):  # gone already
+            await self.call(lambda api: api.remove_container(name, force=True, v=True), name)
+
+    def _engine(self) -> docker.DockerClient:
+        if self._client is None:
+            self._client = docker.from_env(timeout=_API_TIMEOUT)
+            if self._client.api.base_url.startswith("https"):
+                raise docker.errors.DockerException("a TLS connection cannot carry commands; use a unix socket")
+        return self._client
+
+
+def _start_exec(
+    api: docker.APIClient, name: str, argv: list[str], environment: dict[str, str]
+) -> tuple[str, socket.socket]:
+    made = api.exec_create(name, argv, stdin=True, user=f"{AGENT_UID}:{AGENT_UID}", environment=environment)
+    connection = api.exec_start(made["Id"], socket=True)
+    raw = socket.socket(fileno=socket.dup(connection.fileno()))
+    raw.settimeout(0)
+    connection.close()
+    return str(made["Id"]), raw
+
+
+def _kill_all(api: docker.APIClient, name: str) -> None:
+    made = api.exec_create(name, _SWEEP, user=f"{AGENT_UID}:{AGENT_UID}")
+    api.exec_start(made["Id"])
+
+
+def _agent_processes(api: docker.APIClient, name: str) -> int:
+    """How many processes there are beside the two that hold the container open, as the engine counts them."""
+    listed: dict[str, Any] = api.top(name, "-e -o pid,uid")
+    user = listed["Titles"].index("UID")
+    return sum(1 for row in listed["Processes"] if int(row[user]) != KEEPER_UID)
+
+
+async def _frames(raw: socket.socket) -> AsyncIterator[tuple[int, bytes]]:
+    """Pieces of output with their stream, 1 or 2, in the engine's framing: kind, three zeros, length, data."""
+    loop, buffer = asyncio.get_running_loop(), bytearray()
+    kind = left = 0
+    while chunk := await loop.sock_recv(raw, 256 * 1024):
+        buffer += chunk
+        while buffer:
+            if not left:
+                if len(buffer) < 8:
+                    break
+                kind, left = struct.unpack(">BxxxI", buffer[:8])
+                del buffer[:8]
+            data = bytes(buffer[:left])
+            if data:
+                del buffer[: len(data)]
+                left -= len(data)
+                yield kind, data
+
+
+async def _listen(raw: socket.socket, said: _Said) -> None:
+    async for kind, data in _frames(raw):
+        (said.errors if kind == 2 else said.output).add(data)
+
+
+async def _send(raw: socket.socket, stream: AsyncIterator[bytes]) -> None:
+    """Give a stream to the exec's standard input and close that direction."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        async for chunk in stream:
+            await loop.sock_sendall(raw, chunk)
+        raw.shutdown(socket.SHUT_WR)
+
+
+async def stdin_after_go(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The line that starts the supervisor, then the command's own input."""
+    yield b"\n"
+    async for chunk in stream:
+        yield chunk
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def _reported(said: _Said) -> int | None:
+    """The count of out-of-memory kills that the supervisor read at its end."""
+    for line in reversed(said.errors.result()[0].splitlines()):
+        number = line.removeprefix(_OOM)
+        if number != line and number.isdigit():
+            return int(number)
+    return None
+
+
+def _without_report(said: _Said) -> bytes:
+    return b"\n".join(line for line in said.errors.result()[0].splitlines() if not line.startswith(_OOM))

@@ -97,7 +97,7 @@ async def _act(work: Work, talk: Talk, kit: Toolkit, turn: protocol.Turn) -> Fin
         await talk.append("note", Message(role="user", content=nudge), {"text": "a nudge: no tool was called"})
     for call in turn.calls:
         result = await _run(work, talk, kit, call)
-        repeats = talk.repeats(call, result)
+        repeats = talk.repeats(call, result) if isinstance(call, Call) else 0
         parts = [result.text, prompts.REPEATED if repeats >= _NUDGE_AT else ""]
         parts.append(talk.notice() if call is turn.calls[-1] else "")
         data = {"tool": call.name, "changed": result.changed, "text": result.text[:500], **result.data}
@@ -107,7 +107,7 @@ async def _act(work: Work, talk: Talk, kit: Toolkit, turn: protocol.Turn) -> Fin
         if result.finish is not None:
             return result.finish
         if repeats >= _STUCK_AT:
-            raise _GaveUpError(f"stuck: the same call of {call.name or 'a tool'} gave the same result {repeats} times")
+            raise _GaveUpError(f"stuck: the same call of {call.name} gave the same result {repeats} times")
     return None
 
 

@@ -21,6 +21,8 @@ _UNITTEST = re.compile(
 )
 _TEST_FOLDERS = frozenset({"test", "tests", "testing", "__tests__", "spec", "specs"})
 _TEST_FILE = re.compile(r"(^test_.+|.+_test|^conftest|.+[._-](test|spec))\.\w+$|^tests?\.\w+$")
+# A script or settings file, as against a program of the project's own that the command happens to start.
+_SCRIPT = re.compile(r"^[^.]+$|\.(sh|bash|zsh|mk|ini|toml|cfg|ya?ml|json)$|test|check")
 _TEST_SETTINGS = frozenset(
     {
         ".coveragerc", "Makefile", "conftest.py", "noxfile.py", "package.json", "pyproject.toml", "pytest.ini",
@@ -86,14 +88,15 @@ def whole(*, succeeded: bool) -> Results:
 
 
 def is_test_file(path: str, command: str) -> bool:
-    """Whether a path decides how the tests come out: a test, its settings, its runner, or a file the command names."""
+    """Whether a path decides how the tests come out: a test, its settings, its runner, a script the command names."""
     parts = path.split("/")
     name = parts[-1]
     if any(part in _TEST_FOLDERS for part in parts[:-1]) or _TEST_FILE.match(name) or name in _TEST_SETTINGS:
         return True
     if parts[0].removesuffix(".py") in _RUNNERS:
         return True
-    return path in {word.removeprefix("./") for word in re.split(r"[\s;&|<>()'\"=]+", command)}
+    named = {word.removeprefix("./") for word in re.split(r"[\s;&|<>()'\"=]+", command)}
+    return path in named and bool(_SCRIPT.search(name))
 
 
 def restored(files: Iterable[str], command: str) -> tuple[str, ...]:

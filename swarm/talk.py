@@ -9,7 +9,7 @@ from typing import Any
 
 from pool.types import Message, ToolSpec
 from swarm import history, prompts
-from swarm.protocol import Broken, Call
+from swarm.protocol import Call
 from swarm.tools.kit import Result
 from swarm.tools.specs import specs
 from swarm.work import Work
@@ -60,10 +60,9 @@ class Talk:
         self.messages = shorter
         return True
 
-    def repeats(self, call: Call | Broken, result: Result) -> int:
+    def repeats(self, call: Call, result: Result) -> int:
         """How often this call gave this result since the last edit, numbers (times, process ids) aside."""
-        asked = str(call.arguments) if isinstance(call, Call) else call.reason
-        key = (call.name, asked, re.sub(r"\d+", "0", result.text))
+        key = (call.name, str(call.arguments), re.sub(r"\d+", "0", result.text))
         if result.kind == "edit":
             self.seen.clear()
         self.seen[key] += 1

@@ -1,0 +1,167 @@
+"""Reports into names, names into verdicts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarm.evidence import WHOLE, compare, is_test_file, read_junit, read_unittest, restored
+from swarm.types import TestRun
+
+JUNIT = b"""<?xml version="1.0"?><testsuites><testsuite>
+<testcase classname="tests.test_a.TestB" name="test_c[1]" file="tests/test_a.py"/>
+<testcase classname="tests.test_a" name="test_d" file="tests/test_a.py"><failure message="x">y</failure></testcase>
+<testcase classname="tests.test_a" name="test_e" file="tests/test_a.py"><skipped/></testcase>
+<testcase classname="tests.test_a" name="test_f" file="tests/test_a.py"><error message="teardown"/></testcase>
+<testcase classname="tests.test_a" name="test_f" file="tests/test_a.py"/>
+<testcase classname="" name="tests.test_gone"><error message="collection failure"/></testcase>
+</testsuite></testsuites>"""
+
+
+def run(passed=(), failed=(), code=None, **more) -> TestRun:
+    code = (1 if failed else 0) if code is None else code
+    return TestRun(command="c", exit_code=code, passed=tuple(passed), failed=tuple(failed), **more)
+
+
+def test_junit_report_is_read() -> None:
+    results = read_junit(JUNIT)
+    assert results is not None
+    assert results.passed == ("tests/test_a.py::TestB::test_c[1]",)
+    assert results.failed == ("tests/test_a.py::test_d", "tests/test_a.py::test_f", "tests/test_gone.py")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"<a>",
+        b"not xml",
+        b"<testsuites/>",
+        b'<!DOCTYPE a [<!ENTITY b "c">]><testsuites><testcase name="x"/></testsuites>',
+        b"\xff\xfe",
+    ],
+)
+def test_report_that_is_none_gives_none(data: bytes) -> None:
+    assert read_junit(data) is None
+
+
+def test_unittest_lines_are_read() -> None:
+    text = (
+        "test_a (test_m.Case.test_a) ... ok\ntest_b (test_m.Case.test_b)\nWith a docstring ... FAIL\n"
+        "test_c (test_m.Case) ... ERROR\ntest_d (test_m.Case.test_d) ... skipped 'why'\n"
+        "test_e (test_m.Case.test_e) ... expected failure\n"
+    )
+    results = read_unittest(text)
+    assert results is not None
+    assert results.passed == ("test_m.Case.test_a", "test_m.Case.test_e")
+    assert results.failed == ("test_m.Case.test_b", "test_m.Case.test_c")
+
+
+def test_text_without_tests_gives_none() -> None:
+    assert read_unittest("ok\nall fine\n") is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tests/test_a.py", "src/tests/data/x.json", "test_a.py", "a_test.go", "conftest.py", "pkg/conftest.py",
+        "pytest.ini", "x.spec.ts", "pyproject.toml", "tox.ini", "setup.cfg", "sitecustomize.py", "pytest.py", "pytest/__init__.py",
+        "unittest/case.py", "package.json", "Makefile", "scripts/check.sh",
+    ],
+)  # fmt: skip
+def test_what_decides_over_tests_is_put_back(path: str) -> None:
+    assert is_test_file(path, "sh ./scripts/check.sh --all")
+
+
+def test_program_that_the_command_starts_is_no_test() -> None:
+    assert not is_test_file("src/main.py", "python3 src/main.py --selftest")
+    assert is_test_file("run-checks.py", "python3 run-checks.py")
+
+
+@pytest.mark.parametrize("path", ["src/latest.py", "contest.py", "protest/a.py", "src/testimony.py", "docs/pytest.md"])
+def test_what_only_sounds_like_a_test_is_left(path: str) -> None:
+    assert not is_test_file(path, "python3 -m pytest -q")
+
+
+def test_restored_files_are_sorted() -> None:
+    assert restored(["tests/b.py", "src/a.py", "tests/a.py"], "x") == ("tests/a.py", "tests/b.py")
+
+
+def test_fix_is_reported() -> None:
+    report = compare(run(["a"], ["b"]), run(["a", "b"]), None)
+    assert (report.verdict, report.fixed, report.broken) == ("passed", ("b",), ())
+
+
+def test_breaking_another_test_fails_even_with_exit_code_zero() -> None:
+    report = compare(run(["a"], ["b"]), run(["b"], ["a"], code=0), None)
+    assert (report.verdict, report.broken) == ("failed", ("a",))
+    assert "a passed before" in report.reason
+
+
+def test_test_that_vanished_or_is_skipped_counts_as_broken() -> None:
+    report = compare(run(["a", "z"], ["b"]), run(["a", "b"]), None)
+    assert (report.verdict, report.broken) == ("failed", ("z",))
+
+
+def test_deleting_the_failing_test_does_not_pass() -> None:
+    report = compare(run(["a"], ["b"]), run(["a"]), run(["a"], ["b"]))
+    assert report.verdict == "failed"
+    assert report.fixed == ()
+
+
+def test_skipping_the_failing_test_does_not_pass() -> None:
+    report = compare(run(["a"], ["b"]), run(["a"]), None)
+    assert report.verdict == "failed"
+    assert "no longer run" in report.reason
+
+
+def test_weakened_test_does_not_count_as_fixed() -> None:
+    report = compare(run(["a"], ["b"]), run(["a", "b"]), run(["a"], ["b"]))
+    assert (report.verdict, report.fixed) == ("failed", ())
+    assert "own tests" in report.reason
+
+
+def test_module_that_could_not_be_collected_is_fixed_by_its_tests() -> None:
+    report = compare(run(["t.py::a"], ["m.py"]), run(["t.py::a", "m.py::b"]), None)
+    assert (report.verdict, report.fixed) == ("passed", ("m.py",))
+
+
+def test_module_with_a_test_that_still_fails_is_not_fixed() -> None:
+    report = compare(run([], ["m.py"]), run(["m.py::b"], ["m.py::c"]), None)
+    assert (report.verdict, report.fixed) == ("failed", ())
+
+
+def test_run_that_leaves_without_a_report_does_not_pass() -> None:
+    report = compare(run(["a"], ["b"]), run([WHOLE]), None)
+    assert report.verdict == "failed"
+
+
+def test_whole_command_is_one_test() -> None:
+    report = compare(run([], [WHOLE]), run([WHOLE]), None)
+    assert (report.verdict, report.fixed) == ("passed", (WHOLE,))
+
+
+def test_base_without_a_report_and_a_proposal_with_one_passes_by_exit_code() -> None:
+    report = compare(run([], [WHOLE], code=4), run(["a"]), None)
+    assert (report.verdict, report.fixed) == ("passed", (WHOLE,))
+
+
+def test_time_and_memory_are_told_apart() -> None:
+    slow = compare(run(["a"]), run([], [WHOLE], code=137, timed_out=True, seconds=30.0), None)
+    fat = compare(run(["a"]), run([], [WHOLE], code=137, out_of_memory=True), None)
+    assert "within 30 s" in slow.reason
+    assert "memory" in fat.reason
+
+
+NAMES = st.sets(st.sampled_from(["a", "b", "c", "d"]))
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_a_pass_never_hides_a_loss(base_passed, base_failed, passed, failed) -> None:
+    base = run(sorted(base_passed - base_failed), sorted(base_failed))
+    report = compare(base, run(sorted(passed - failed), sorted(failed)), None)
+    if report.verdict == "passed":
+        assert set(base.passed) | set(base.failed) <= passed - failed
+        assert not failed
+    assert not set(report.fixed) & set(report.broken)

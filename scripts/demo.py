@@ -22,7 +22,7 @@ from rich.table import Table
 
 from house import BROKER_USER, CHECKOUT, DAEMON_USER, House, HouseError, of_one_user, of_three_users, remove_users
 from proof import Claim, Proof
-from stack import Layout, Source, Stack, StackError, prepare, weights
+from stack import Layout, Source, Stack, StackError, prepare, prepare_sandbox, weights
 
 HOME_AS_ROOT = Path("/var/lib/agent-swarm-demo")
 HOME_ELSE = Path("~/.local/state/agent-swarm-demo").expanduser()
@@ -30,7 +30,9 @@ SAMPLE = CHECKOUT / "examples" / "sample-repository"
 TESTS = "python3 -m pytest -q"
 WORDS = "Some tests of this repository fail. Find the fault in the package and mend it; do not change the tests."
 
-console = Console(highlight=False)
+PHASES = ("prepare", "work", "seal", "check", "deliver")
+
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> int:
@@ -78,6 +80,7 @@ def _clean(base: Path) -> int:
     made = marker.read_text("utf-8").split() if base.exists() else []
     shutil.rmtree(base, ignore_errors=True)
     if _root():
+        prepare_sandbox("undo")
         remove_users(name for name in (DAEMON_USER, BROKER_USER) if name in made)
     console.print(f"removed {base}" + (f" and the users {', '.join(made)}" if made else ""))
     return 0
@@ -118,8 +121,8 @@ def _stack(base: Path, house: House) -> Iterator[tuple[Stack, str]]:
 
 def _told(stack: Stack, house: House) -> None:
     console.rule("the stack")
-    for process in (stack.broker, stack.daemon):
-        console.print(f"{process.name:7} pid {process.pid}, user {process.account.name}", markup=False)
+    for process, owner in ((stack.broker, house.broker), (stack.daemon, house.daemon)):
+        console.print(f"{process.name:7} pid {process.pid}, user {owner.name}", markup=False)
     if house.parted:
         console.print(f"{'':7} the daemon's installation has no file of the broker but its wire types")
     console.print(stack.swarm("status").stdout.rstrip(), markup=False)
@@ -174,8 +177,10 @@ def _clock(timings: dict[str, float], starting: float, took: float) -> None:
     console.rule("where the wall clock went")
     table = Table("phase", "seconds", box=None)
     table.add_row("start broker, daemon and model", f"{starting:.1f}")
-    for phase, seconds in timings.items():
-        table.add_row(phase, f"{seconds:.1f}")
+    for phase in sorted(timings, key=PHASES.index):
+        words = f"{phase}, sealing included" if phase == "work" else phase
+        if phase != "seal":
+            table.add_row(words, f"{timings[phase]:.1f}")
     table.add_row("submit to the end, by the person's clock", f"{took:.1f}")
     console.print(table)
 

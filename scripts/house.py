@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -153,6 +154,10 @@ def _installation(target: Path, interpreter: Path, libraries: Path, rooms: tuple
         keep = LEFT_TO_THE_DAEMON if room == "broker" and entry != "broker" else None
         _copy_room(CHECKOUT / room, target / "rooms" / room, keep)
     site = next((target / "lib").glob("python3*/site-packages"))
+    about = distribution("agent-swarm")
+    described = site / f"agent_swarm-{about.version}.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(about.read_text("METADATA") or "", "utf-8")  # for --version; nothing of where
     (site / "agent-swarm.pth").write_text(f"{target / 'rooms'}\n{libraries}\n", "utf-8")
     command = target / "bin" / ("swarm" if entry == "swarm" else "swarm-broker")
     start = f"#!{target}/bin/python\nimport sys\n\nfrom {entry}.__main__ import main\n\nsys.exit(main())\n"

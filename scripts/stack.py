@@ -20,6 +20,8 @@ from typing import Any
 from house import CHECKOUT, Account, House
 
 STOP_SECONDS = 20.0
+CGROUP = "agent-swarm-demo"  # of the daemon's user, in stacks of three users
+PREPARE = CHECKOUT / "scripts" / "prepare-sandbox"
 
 
 class StackError(Exception):
@@ -225,9 +227,10 @@ def broker_toml(layout: Layout, house: House, sources: tuple[Source, ...]) -> st
     return "\n".join(lines) + "\n"
 
 
-def swarm_toml(layout: Layout, sources: tuple[Source, ...], pool: str) -> str:
+def swarm_toml(layout: Layout, house: House, sources: tuple[Source, ...], pool: str) -> str:
     """A swarm.toml; ``pool`` is the pool's part of it."""
-    lines = [
+    lines = [f'[sandbox]\ncgroup = "{CGROUP}"'] if house.parted else []
+    lines += [
         "[daemon]",
         f'state = "{layout.daemon_state}"',
         f'socket = "{layout.daemon_socket}"',
@@ -271,13 +274,23 @@ def prepare(layout: Layout, house: House, sources: tuple[Source, ...], pool: str
     """A new stack, not yet started, in place of any earlier one; and the canary that is the broker's credential."""
     layout.clear()
     layout.make(house)
+    if house.parted:
+        prepare_sandbox("user", house.daemon.name)
     canary = f"canary-{secrets.token_hex(24)}"
     write(layout.credential, canary + "\n", house.broker, 0o600)
     for source in sources:
         bare_repository(source.folder, layout.repository(source.name), house.broker)
     write(layout.broker_toml, broker_toml(layout, house, sources), house.broker, 0o600)
-    write(layout.swarm_toml, swarm_toml(layout, sources, pool), house.person, 0o644)
+    write(layout.swarm_toml, swarm_toml(layout, house, sources, pool), house.person, 0o644)
     return Stack(layout, house, _docker(house)), canary
+
+
+def prepare_sandbox(*words: str) -> None:
+    """Run scripts/prepare-sandbox on the control group of three-user stacks. Raises StackError."""
+    env = environment(Path("/"), {"AGENT_SWARM_CGROUP": CGROUP})
+    done = subprocess.run([PREPARE, *words], check=False, capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        raise StackError(done.stderr.strip())
 
 
 def _docker(house: House) -> dict[str, str]:
@@ -311,11 +324,12 @@ class Stack:
             environment(layout.broker_state),
             layout.logs / "broker.log",
         )
+        command = (*house.swarm, "--config", str(layout.swarm_toml), "daemon")
         self.daemon = Process(
             "daemon",
-            (*house.swarm, "--config", str(layout.swarm_toml), "daemon"),
-            house.daemon,
-            environment(layout.daemon_state, daemon_env),
+            (str(PREPARE), "enter", house.daemon.name, *command) if house.parted else command,
+            house.person if house.parted else house.daemon,  # `enter` becomes the daemon's user by itself
+            environment(layout.daemon_state, {"AGENT_SWARM_CGROUP": CGROUP, **(daemon_env or {})}),
             layout.logs / "daemon.log",
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from swarm.strategies.spectrum import Suspect
+from swarm.strategies.spectrum import Suspect, parse
 
 _LONGEST = 400
 
@@ -95,6 +95,6 @@ def _meaning(file: str, source: str) -> str | None:
     if not file.endswith(".py"):
         return source
     try:
-        return ast.dump(ast.parse(source))
+        return ast.dump(parse(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -35,13 +35,16 @@ _ALIKE = 0.8
 
 @dataclass(frozen=True)
 class Bounds:
-    """How wide to search. ``testers`` runs of the tests go on at a time; ``enough`` candidates that pass end it."""
+    """How wide to search. ``testers`` runs of the tests go on at a time; ``enough`` candidates that pass end it.
+
+    A candidate's tests may take ``patience`` seconds more than five times as long as the base's took."""
 
     suspects: int = 40
     lines: int = 6
     tried: int = 32
     testers: int = 2
     enough: int = 2
+    patience: float = 10.0
 
 
 class SampledRepair:
@@ -163,7 +166,7 @@ class _Search:
         """Whether all tests pass with this one line changed, in a fork of the sandbox."""
         if candidate.key not in self.verdicts:
             base = self.diagnosis.base
-            bound = min(self.left(), 10 + 5 * base.seconds)  # a change may well make an endless loop
+            bound = min(self.left(), self.bounds.patience + 5 * base.seconds)  # a change may well make an endless loop
             async with self.work.sandbox.fork() as fork:
                 await self._put(fork, candidate)
                 run = await run_tests(fork, base.command, seconds=bound, env={"PYTEST_ADDOPTS": "-x"})

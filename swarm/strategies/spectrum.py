@@ -87,7 +87,7 @@ def statements(source: str) -> dict[int, int]:
     Python gives every line that is neither blank nor looks like a comment.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError):
         rows = enumerate(source.split("\n"), 1)
         return {n: n for n, row in rows if row.strip() and not row.strip().startswith(("#", "//", "/*", "*"))}
@@ -116,6 +116,11 @@ def _spans(tree: ast.Module) -> Iterator[tuple[int, int]]:
         yield node.lineno, max(node.lineno, last)
 
 
+def parse(source: str) -> ast.Module:
+    """The syntax tree, a byte order mark and a declared encoding respected. Raises SyntaxError, ValueError."""
+    return ast.parse(source.encode("utf-8", "surrogateescape"))
+
+
 def suspect(file: str, source: str, line: int, score: float) -> Suspect:
     """The line with the code around it."""
     lines = source.split("\n")
@@ -131,7 +136,7 @@ def _function(source: str, line: int) -> tuple[int, int, str]:
     count = source.count("\n") + 1
     window = (max(1, line - _AROUND), min(count, line + _AROUND), "")
     try:
-        nodes: Iterable[ast.AST] = ast.walk(ast.parse(source))
+        nodes: Iterable[ast.AST] = ast.walk(parse(source))
     except (SyntaxError, ValueError, RecursionError):
         return window
     functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]

@@ -62,14 +62,13 @@ def test_text_without_tests_gives_none() -> None:
     assert read_unittest("ok\nall fine\n") is None
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "tests/test_a.py", "src/tests/data/x.json", "test_a.py", "a_test.go", "conftest.py", "pkg/conftest.py",
-        "pytest.ini", "x.spec.ts", "pyproject.toml", "tox.ini", "setup.cfg", "sitecustomize.py", "pytest.py", "pytest/__init__.py",
-        "unittest/case.py", "package.json", "Makefile", "scripts/check.sh",
-    ],
-)  # fmt: skip
+DECIDING = """
+tests/test_a.py src/tests/data/x.json test_a.py a_test.go conftest.py pkg/conftest.py pytest.ini x.spec.ts
+pyproject.toml tox.ini setup.cfg sitecustomize.py pytest.py pytest/__init__.py unittest/case.py package.json Makefile scripts/check.sh
+"""
+
+
+@pytest.mark.parametrize("path", DECIDING.split())
 def test_what_decides_over_tests_is_put_back(path: str) -> None:
     assert is_test_file(path, "sh ./scripts/check.sh --all")
 

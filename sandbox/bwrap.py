@@ -196,6 +196,7 @@ class BwrapBackend:
         self._config = config
         self._owner = owner
         self._machine: Machine | None = None
+        self._proved: SelfTest | None = None
         self._next = secrets.randbelow(AGENT_UIDS)
 
     def machine(self) -> Machine:
@@ -210,7 +211,9 @@ class BwrapBackend:
         return self._machine
 
     async def self_test(self) -> SelfTest:
-        """As the protocol says."""
+        """As the protocol says. What was proved once is answered again."""
+        if self._proved is not None:
+            return self._proved
         self.machine()
         uid = "one uid per sandbox" if os.geteuid() == 0 else f"uid {os.geteuid()} for all sandboxes"
         version = await _version()
@@ -222,7 +225,8 @@ class BwrapBackend:
             raise
         except SandboxError as error:
             raise SandboxUnavailableError(f"{version} does not work here: {error}") from error
-        return insist(test, "as root run scripts/prepare-sandbox, or use the Docker backend")
+        self._proved = insist(test, "as root run scripts/prepare-sandbox, or use the Docker backend")
+        return self._proved
 
     @asynccontextmanager
     async def open(

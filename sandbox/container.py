@@ -127,7 +127,9 @@ class ContainerSandbox:
         async with self._turn, self._stream(pack_argv(), _NOTHING, apart=True) as (identity, raw):
             said, seen = _Said(HeadTail(2)), 0
             await _send(raw, _once(b"\n"))
-            async for kind, data in _frames(raw):
+            frames, until = _frames(raw), time.monotonic() + self._profile.wall
+            while piece := await self._in_time(frames, until):
+                kind, data = piece
                 if kind == 2:
                     said.errors.add(data)
                     continue
@@ -139,6 +141,12 @@ class ContainerSandbox:
             if said.code:
                 words = _without_report(said).decode("utf-8", "replace").strip()[-500:]
                 raise SandboxError(f"{self._name} cannot be exported: tar ended with status {said.code}: {words}")
+
+    async def _in_time(self, frames: AsyncIterator[tuple[int, bytes]], until: float) -> tuple[int, bytes] | None:
+        try:
+            return await asyncio.wait_for(anext(frames, None), max(0.01, until - time.monotonic()))
+        except TimeoutError as error:
+            raise SandboxError(f"{self._name} cannot be exported: it took longer than the wall limit") from error
 
     def fork(self) -> AbstractAsyncContextManager[ContainerSandbox]:
         """As the protocol says."""
@@ -168,7 +176,7 @@ class ContainerSandbox:
             feeding = asyncio.create_task(_send(raw, stdin_after_go(stdin or _once(command.stdin))))
             listening = asyncio.create_task(_listen(raw, said))
             try:
-                await asyncio.wait([listening], timeout=limit)
+                await _first_of(listening, feeding, limit)
                 if not listening.done():
                     said.timed_out = True
                     await self._sweep(at_least=1)
@@ -245,6 +253,7 @@ class ContainerBackend:
         self._config = config
         self._owner = owner
         self._client: docker.DockerClient | None = None
+        self._proved: SelfTest | None = None
 
     async def call(self, act: Callable[[docker.APIClient], _Result], name: str = "") -> _Result:
         """One blocking call in a thread. Raises SandboxLostError for a container that is gone, else SandboxError."""
@@ -276,15 +285,18 @@ class ContainerBackend:
         return {"version": f"docker {version['Version']}", "image": str(image), "api": version["ApiVersion"]}
 
     async def self_test(self) -> SelfTest:
-        """As the protocol says."""
+        """As the protocol says. What was proved once is answered again, while engine and image are there."""
         detail = await self.ready()
+        if self._proved is not None:
+            return self._proved
         try:
             test = await prove(self, "docker", detail.pop("version"), detail)
         except SandboxUnavailableError:
             raise
         except SandboxError as error:
             raise SandboxUnavailableError(f"containers do not work here: {error}") from error
-        return insist(test, "look at the engine's version, storage driver and control groups, or use bubblewrap")
+        self._proved = insist(test, "look at the engine's version and control groups, or use bubblewrap")
+        return self._proved
 
     @asynccontextmanager
     async def open(
@@ -352,7 +364,7 @@ def _start_exec(
     connection = api.exec_start(made["Id"], socket=True)
     raw = socket.socket(fileno=socket.dup(connection.fileno()))
     raw.settimeout(0)
-    connection.close()
+    connection._response.close()  # noqa: SLF001 - the SDK ties the HTTP connection to it; ours is a duplicate
     return str(made["Id"]), raw
 
 
@@ -368,11 +380,19 @@ def _agent_processes(api: docker.APIClient, name: str) -> int:
     return sum(1 for row in listed["Processes"] if int(row[user]) != KEEPER_UID)
 
 
+async def _received(raw: socket.socket) -> AsyncIterator[bytes]:
+    """Bytes until the other side closes or breaks off; how the exec ended is asked elsewhere."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := await loop.sock_recv(raw, 256 * 1024):
+            yield chunk
+
+
 async def _frames(raw: socket.socket) -> AsyncIterator[tuple[int, bytes]]:
     """Pieces of output with their stream, 1 or 2, in the engine's framing: kind, three zeros, length, data."""
-    loop, buffer = asyncio.get_running_loop(), bytearray()
+    buffer = bytearray()
     kind = left = 0
-    while chunk := await loop.sock_recv(raw, 256 * 1024):
+    async for chunk in _received(raw):
         buffer += chunk
         while buffer:
             if not left:
@@ -385,6 +405,15 @@ async def _frames(raw: socket.socket) -> AsyncIterator[tuple[int, bytes]]:
                 del buffer[: len(data)]
                 left -= len(data)
                 yield kind, data
+
+
+async def _first_of(listening: asyncio.Task[None], feeding: asyncio.Task[None], limit: float) -> None:
+    """Wait for the end of the output or of the time. Raises what the input's own stream raised."""
+    until = time.monotonic() + limit
+    await asyncio.wait([listening, feeding], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+    if feeding.done():
+        feeding.result()
+    await asyncio.wait([listening], timeout=max(0.0, until - time.monotonic()))
 
 
 async def _listen(raw: socket.socket, said: _Said) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from swarm.cli import app
+
 SCREEN = 24  # lines of the smallest terminal that anyone uses
 
 
@@ -106,30 +108,36 @@ def test_a_wrong_base(installation) -> None:
 
 
 @pytest.mark.parametrize("base", ["../../etc", "-x", "a b", "a\x1b[31m", "x" * 300])
-def test_a_base_that_is_no_branch(installation, base: str) -> None:
-    ran = installation.run("submit", f"--base={base}", "deliver it")
-    assert ran.code in {5, 7}, ran.err
-    assert "Traceback" not in ran.err
-    assert "\x1b" not in ran.err
-    assert "mend: " in ran.err
+def test_a_base_that_is_no_branch(installation, capsys: pytest.CaptureFixture[str], base: str) -> None:
+    assert app.main(["-c", str(installation.config), "submit", f"--base={base}", "deliver it"]) in {5, 7}
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "\x1b" not in err
+    assert "mend: " in err
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a\x07b", "a\nb"])
-def test_a_dirty_path(installation, path: str) -> None:
-    ran = installation.run("submit", "--path", path, "deliver it")
-    shown_well(ran, 7, "--path")
-    assert "\x07" not in ran.err
+def test_a_dirty_path(installation, capsys: pytest.CaptureFixture[str], path: str) -> None:
+    assert app.main(["-c", str(installation.config), "submit", "--path", path, "deliver it"]) == 7
+    err = capsys.readouterr().err
+    assert f"--path {path!r}" in err
+    assert "mend: " in err
+    assert "\x07" not in err
+
+
+def test_a_dirty_path_from_outside(installation) -> None:
+    shown_well(installation.run("submit", "--path", "../x", "deliver it"), 7, "leads out of the repository")
 
 
 def test_an_unknown_task(installation) -> None:
-    for words in (["show"], ["follow"], ["logs"], ["diff"], ["cancel"], ["retry"]):
-        shown_well(installation.run(*words, "nosuchtask"), 6, "nosuchtask")
+    shown_well(installation.run("show", "nosuchtask"), 6, "nosuchtask")
 
 
-def test_a_task_named_like_a_path_of_the_api(installation) -> None:
-    for name in ("../health", "a/steps", "?x=1", "%2e%2e", " "):
-        ran = installation.run("show", name)
-        assert ran.code == 6, (name, ran.out, ran.err)
+@pytest.mark.parametrize("name", ["nosuchtask", "../health", "a/steps", "?x=1", "%2e%2e", " ", ""])
+def test_only_ids_reach_the_daemon(installation, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    for word in ("show", "follow", "logs", "diff", "cancel", "retry"):
+        assert app.main(["-c", str(installation.config), word, name]) == 6
+        assert "mend: " in capsys.readouterr().err
 
 
 def test_a_task_file_that_is_not_there(installation) -> None:

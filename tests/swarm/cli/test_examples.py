@@ -1,0 +1,26 @@
+"""The example that hands in a task from a program, against a real broker and the daemon's api."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "examples" / "submit_and_wait.py"
+
+
+@pytest.mark.parametrize(("word", "code", "state"), [("deliver", 0, "delivered"), ("gave_up", 1, "gave_up")])
+def test_a_program_hands_in_a_task_and_waits(installation, word: str, code: int, state: str) -> None:
+    words = [sys.executable, str(SCRIPT), str(installation.config), "sample", f"{word} it"]
+    done = subprocess.run(words, env=installation.env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert state in done.stdout.splitlines()[-1]
+
+
+def test_a_program_shows_the_mend(installation) -> None:
+    words = [sys.executable, str(SCRIPT), "/none.toml", "sample", "x"]
+    done = subprocess.run(words, env=installation.env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "mend: write one with: swarm init" in done.stderr

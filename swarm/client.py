@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -68,20 +69,26 @@ class DaemonClient:
         """The journal lines after number ``after``, oldest first."""
         return _STEPS.validate_json(await self._call("GET", f"/v1/tasks/{task}/steps", params={"after": str(after)}))
 
-    async def follow(self, task: str, after: int = 0) -> AsyncIterator[Step]:
-        """Journal lines as they are written, until the task is final. A lost connection is taken up where it broke."""
-        last, lost = after, 0
-        while True:
+    async def follow(self, task: str, after: int = 0) -> AsyncGenerator[Step]:
+        """Journal lines as they are written, until the task is final. A lost connection is taken up where it broke.
+
+        Who stops early closes it: ``async with aclosing(client.follow(...)) as steps``.
+        """
+        last, lost, over = after, 0, False
+        while not over:
             try:
-                async for event in self._events(task, last):
-                    if event.event == "end":
-                        return
-                    if event.event != "step":
-                        continue  # a heartbeat: a comment ends like an event, and httpx-sse hands out an empty one
-                    step = Step.model_validate_json(event.data)
-                    last, lost = step.seq, 0
-                    yield step
-                raise httpx.RemoteProtocolError("the stream ended early")
+                async with aclosing(self._events(task, last)) as events:
+                    async for event in events:
+                        if event.event == "end":
+                            over = True  # and read on to the end of the stream, which leaves the connection clean
+                            continue
+                        if event.event != "step":
+                            continue  # a heartbeat: a comment ends like an event, and httpx-sse hands out an empty one
+                        step = Step.model_validate_json(event.data)
+                        last, lost = step.seq, 0
+                        yield step
+                if not over:
+                    raise httpx.RemoteProtocolError("the stream ended early")
             except httpx.TransportError as error:
                 # Counted by hand, not by a retry library: any event read in between starts the count afresh.
                 lost += 1
@@ -114,7 +121,7 @@ class DaemonClient:
             raise _refused(response.status_code, response.content)
         return response.content
 
-    async def _events(self, task: str, after: int) -> AsyncIterator[ServerSentEvent]:
+    async def _events(self, task: str, after: int) -> AsyncGenerator[ServerSentEvent]:
         headers = {"last-event-id": str(after)}
         timeout = httpx.Timeout(30.0, read=60.0)
         async with aconnect_sse(
@@ -122,8 +129,9 @@ class DaemonClient:
         ) as source:
             if source.response.is_error:
                 raise _refused(source.response.status_code, await source.response.aread())
-            async for event in source.aiter_sse():
-                yield event
+            async with aclosing(source.aiter_sse()) as events:
+                async for event in events:
+                    yield event
 
     def _unreachable(self, error: httpx.HTTPError) -> DaemonError:
         why = str(error) or type(error).__name__

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import uvicorn
-
 from swarm.api import Desk, application
 from swarm.config import Settings
 from swarm.errors import DaemonError
 from swarm.instance import alone, listening
+from swarm.serving import http_server
 from swarm.types import DaemonHealth, DaemonStatus
 from swarm.wiring import House, house
 
@@ -71,7 +70,7 @@ class Daemon:
 
     async def serve(self) -> None:
         """Work and answer until a signal. The api answers while running attempts are drained."""
-        server = _Server(_uvicorn(self._desk))
+        server = http_server(application(self._desk))
         with self._signals():
             answering = asyncio.create_task(server.serve(sockets=[self._listener]), name="api")
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
@@ -134,26 +133,6 @@ class Daemon:
             Path(self._house.settings.daemon.socket).unlink()
         # Everything that matters is on disk after each step, so this is the kill that a start recovers from.
         os._exit(128 + number)
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the daemon."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _uvicorn(desk: Desk) -> uvicorn.Config:
-    return uvicorn.Config(
-        application(desk),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        http="h11",
-        timeout_graceful_shutdown=3,
-    )
 
 
 def _raise_of(working: asyncio.Task[None]) -> None:

@@ -132,7 +132,9 @@ def _listening(config: BrokerConfig) -> Iterator[socket.socket]:
     """The socket, open to the group if one is named, else to all: the kernel names the caller either way."""
     path = config.socket
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(0o755)  # the umask would keep the callers out
         if path.parent.stat().st_mode & 0o022:
             mend = f"chmod go-w {path.parent}"
             raise ConfigError(f"others can write to {path.parent} and put a socket of their own there", mend)

@@ -63,7 +63,7 @@ class Vault:
         if file is None:
             yield None
             return
-        token = read_private(file, limit=16 * 1024).decode(errors="strict").strip()
-        if not token:
-            raise ConfigError(f"{file} is empty", "write the forge's token into it")
-        yield SecretStr(token)
+        data = read_private(file, limit=16 * 1024).strip()
+        if not data or not data.isascii() or not data.decode("ascii").isprintable():
+            raise ConfigError(f"{file} does not hold one line of text", "write the forge's token into it, nothing else")
+        yield SecretStr(data.decode("ascii"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -166,39 +167,42 @@ def config_for(folder: Path, *, policy: dict[str, object] | None = None, **more:
     )
 
 
-def make_origin(folder: Path) -> Store:
-    """The bare repository with one commit on main."""
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the bare repository and, beside it, what an agent holds: a copy in a store that no broker opens."""
+    folder = tmp_path_factory.mktemp("template")
     git(folder / "demo.git", "init", "-q", "--bare", "-b", "main")
     origin = Store(folder / "demo.git")
     origin.commit(origin.tree(None, dict(BASE_FILES)), branch="main")
-    return origin
-
-
-def make_agent(folder: Path, origin: Store) -> Store:
-    """What an agent holds: a copy of main in a store that no broker ever opens."""
     git(folder / "agent.git", "init", "-q", "--bare")
-    agent = Store(folder / "agent.git")
-    agent.git("fetch", "-q", str(origin.path), "refs/heads/main:refs/heads/main")
-    return agent
+    Store(folder / "agent.git").git("fetch", "-q", str(origin.path), "refs/heads/main:refs/heads/main")
+    return folder
+
+
+def copy_of(template: Path, name: str, folder: Path) -> Store:
+    """The template's store of that name, in the test's own folder."""
+    if not (folder / name).exists():
+        shutil.copytree(template / name, folder / name)
+    return Store(folder / name)
 
 
 Build = Callable[..., House]
 
 
 @pytest.fixture
-def build_house(tmp_path: Path) -> Iterator[Build]:
+def build_house(tmp_path: Path, template: Path) -> Iterator[Build]:
     """Makes houses; ``forge`` replaces the local forge, ``policy`` and the rest go to the settings."""
     opened: list[Service] = []
 
     def make(
         *, forge: Callable[[Store], Forge] | None = None, policy: dict[str, object] | None = None, **more: object
     ) -> House:
-        origin = make_origin(tmp_path)
+        origin = copy_of(template, "demo.git", tmp_path)
         config = config_for(tmp_path, policy=policy, **more)
         config.state.mkdir(mode=0o700, exist_ok=True)
         service = build(config) if forge is None else build(config, {"demo": forge(origin)})
         opened.append(service)
-        return House(tmp_path, config, service, origin, make_agent(tmp_path, origin))
+        return House(tmp_path, config, service, origin, copy_of(template, "agent.git", tmp_path))
 
     yield make
     for service in opened:
@@ -234,12 +238,12 @@ def settings_for() -> Callable[..., BrokerConfig]:
 
 
 @pytest.fixture
-def origin(tmp_path: Path) -> Store:
+def origin(tmp_path: Path, template: Path) -> Store:
     """The bare repository alone."""
-    return make_origin(tmp_path)
+    return copy_of(template, "demo.git", tmp_path)
 
 
 @pytest.fixture
-def agent(tmp_path: Path, origin: Store) -> Store:
+def agent(tmp_path: Path, template: Path, origin: Store) -> Store:
     """The agent's store beside it."""
-    return make_agent(tmp_path, origin)
+    return copy_of(template, "agent.git", tmp_path)

@@ -1,0 +1,120 @@
+"""The log can be added to and not changed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.audit import GENESIS, Audit, digest, verify
+from broker.errors import AuditError
+from broker.wire import LogEntry
+
+
+@pytest.fixture
+def log(tmp_path):
+    audit = Audit(tmp_path / "audit.log", clock=lambda: 5.0)
+    for number in range(5):
+        audit.append("event", n=number)
+    audit.close()
+    return tmp_path / "audit.log"
+
+
+def rewrite(log, change):
+    lines = log.read_text().splitlines()
+    change(lines)
+    log.write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_a_chain_starts_at_genesis_and_holds(log):
+    first = json.loads(log.read_text().splitlines()[0])
+    assert first["previous"] == GENESIS
+    assert verify(log)[0] == 5
+
+
+def test_it_goes_on_after_a_restart(log):
+    audit = Audit(log)
+    assert audit.append("more").number == 6
+    audit.close()
+    assert verify(log)[0] == 6
+
+
+def edited(lines):
+    lines[2] = lines[2].replace('"n":"2"', '"n":"7"')
+
+
+def removed(lines):
+    del lines[2]
+
+
+def swapped(lines):
+    lines[2], lines[3] = lines[3], lines[2]
+
+
+def doubled(lines):
+    lines.insert(2, lines[2])
+
+
+def garbled(lines):
+    lines[2] = "{}"
+
+
+@pytest.mark.parametrize("change", [edited, removed, swapped, doubled, garbled])
+def test_a_change_in_the_middle_is_found_at_its_line(log, change):
+    rewrite(log, change)
+    with pytest.raises(AuditError, match=r"line [34] "):
+        Audit(log)
+
+
+def test_lines_cut_from_the_end_are_missed(log):
+    rewrite(log, lambda lines: lines.pop())
+    with pytest.raises(AuditError, match="line 5 is missing; 5 lines were written"):
+        Audit(log)
+
+
+def test_a_last_line_without_its_end_is_missed(log):
+    log.write_bytes(log.read_bytes()[:-1])
+    with pytest.raises(AuditError, match="line 5 is missing"):
+        Audit(log)
+
+
+def test_a_rewritten_tail_with_good_hashes_is_found(log):
+    def forge(lines):
+        entry = LogEntry.model_validate_json(lines[4]).model_copy(update={"fields": {"n": "forged"}})
+        lines[4] = entry.model_copy(update={"hash": digest(entry)}).model_dump_json()
+
+    rewrite(log, forge)
+    with pytest.raises(AuditError, match="line 5 is not the line that was written"):
+        Audit(log)
+
+
+def test_a_line_torn_by_a_power_cut_is_cut_off_and_told(log):
+    with log.open("ab") as file:
+        file.write(b'{"number":6,"at":5.0,"ev')
+    audit = Audit(log)
+    audit.close()
+    last = json.loads(log.read_text().splitlines()[-1])
+    assert (last["number"], last["event"], last["fields"]) == (6, "log-mended", {"bytes": "24"})
+
+
+def test_a_log_that_is_being_written_can_be_verified(log):
+    with log.open("ab") as file:
+        file.write(b'{"number":6,"at":5.0,"ev')
+    assert verify(log)[0] == 5
+
+
+def test_others_cannot_read_it(log):
+    assert log.stat().st_mode & 0o077 == 0
+
+
+def test_fields_are_bounded(tmp_path):
+    audit = Audit(tmp_path / "audit.log")
+    assert len(audit.append("x", text="y" * 100_000).fields["text"]) == 2000
+    audit.close()
+
+
+def test_pages_follow_a_number(log):
+    audit = Audit(log)
+    assert [entry.number for entry in audit.page(after=3)] == [4, 5]
+    assert [entry.number for entry in audit.page(after=0, limit=2)] == [1, 2]
+    audit.close()

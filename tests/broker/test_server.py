@@ -1,0 +1,339 @@
+"""The broker as a process of its own, met only through its socket and its signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from broker.client import Client
+from broker.wire import GrantRequest, Proposal, Receipt, encode_proposal
+
+ROOT = Path(__file__).parents[2]
+CANARY = "canary-7f3a-credential"
+
+
+class Running:
+    """A broker process, its socket and the agent's store beside it."""
+
+    def __init__(self, folder: Path, agent, *, roles: str = "", more: str = "") -> None:
+        self.folder, self.agent = folder, agent
+        self.socket = folder / "run" / "broker.sock"
+        self.config = folder / "broker.toml"
+        credential = folder / "credential"
+        credential.write_text(CANARY)
+        credential.chmod(0o600)
+        roles = roles or f"person = [{os.getuid()}]\ncoordinator = [{os.getuid()}]"
+        self.config.write_text(
+            f'socket = "{self.socket}"\nstate = "{folder}/state"\n{more}\n[roles]\n{roles}\n'
+            f'[repositories.demo]\nforge = "local"\npath = "{folder}/demo.git"\ncredential_file = "{credential}"\n'
+        )
+        self.config.chmod(0o600)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Running:
+        command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config)]
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={"PATH": os.environ["PATH"]},
+        )
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if self.listens():
+                return self
+            time.sleep(0.05)
+        raise AssertionError(self.end(signal.SIGKILL))
+
+    def listens(self) -> bool:
+        """Whether somebody accepts connections there."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.socket)) == 0
+
+    def end(self, number: int = signal.SIGTERM) -> str:
+        """Sends a signal and returns all output."""
+        if self.process is None:
+            return ""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        said, _ = self.process.communicate(timeout=40)
+        return said
+
+    def client(self) -> Client:
+        return Client(self.socket)
+
+    def call(self, verb: str, path: str, body: bytes | None = None, **more) -> httpx.Response:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(self.socket)), base_url="http://b", timeout=60) as http:
+            return http.request(verb, path, content=body, **more)
+
+    def proposal(self, task: str = "t1", content: bytes = b"fixed\n", path: str = "src/clamp.py") -> bytes:
+        with self.client() as client:
+            grant = client.grant(GrantRequest(repository="demo", task=task))
+        tree = self.agent.tree(grant.base_commit, {path: content})
+        made = Proposal(
+            id=f"{task}-p", capability=grant.capability, task=task, base_commit=grant.base_commit, tree=tree, title="T"
+        )
+        return encode_proposal(made, self.agent.pack(tree, grant.base_commit))
+
+
+def wait_for(running: Running) -> None:
+    deadline = time.monotonic() + 30
+    while not running.listens() and time.monotonic() < deadline and running.process.poll() is None:
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def make_running(tmp_path, agent):
+    made = []
+
+    def make(**more):
+        made.append(Running(tmp_path, agent, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def running(make_running):
+    return make_running().start()
+
+
+def test_concurrent_identical_proposals_over_the_socket_make_one_pull_request_that_can_be_merged(running):
+    body = running.proposal()
+    with running.client() as client, ThreadPoolExecutor(4) as pool:
+        answers = set(pool.map(lambda _: running.call("POST", "/v1/propose", body).content, range(4)))
+        receipt = Receipt.model_validate_json(answers.pop())
+        assert not answers
+        assert len(client.pulls("demo").pulls) == 1
+        assert client.proposal("t1-p") == receipt
+        assert client.pull("demo", 1).pull.commit == receipt.commit
+        assert client.merge("demo", 1).state == "merged"
+    assert running.agent.git("ls-remote", str(running.folder / "demo.git"), "refs/heads/main").startswith(
+        receipt.commit
+    )
+
+
+def test_sigterm_ends_calmly_and_a_restart_goes_on(running):
+    running.call("POST", "/v1/propose", running.proposal())
+    running.end()
+    assert running.process.returncode == 0
+    assert not running.socket.exists()
+    running.start()
+    with running.client() as client:
+        assert isinstance(client.proposal("t1-p"), Receipt)
+        assert {"start", "stop"} <= {entry.event for entry in client.log(0).entries}
+
+
+def test_a_call_in_flight_is_finished_before_the_end(running):
+    body = running.proposal()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(running.call, "POST", "/v1/propose", body)
+        time.sleep(0.1)
+        running.end()
+        assert answer.result().status_code == 200
+
+
+# --- kill -9
+
+
+_DYING = """
+import os, signal, sys
+from pathlib import Path
+from broker import config, server
+from broker.forge.local import LocalForge
+
+class Dying(LocalForge):
+    def push(self, *args):
+        done = super().push(*args)
+        if sys.argv[2] == "after push":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    def open(self, order):
+        if sys.argv[2] == "before open":
+            os.kill(os.getpid(), signal.SIGKILL)
+        pull = super().open(order)
+        if sys.argv[2] == "after open":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return pull
+
+server.LocalForge = Dying
+server.serve(config.load(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("moment", ["after push", "before open", "after open"])
+def test_a_kill_between_push_and_record_is_reconciled_to_one_pull_request(make_running, moment):
+    running = make_running()
+    command = [sys.executable, "-c", _DYING, str(running.config), moment]
+    running.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(running)
+    body = running.proposal()
+    with pytest.raises(httpx.TransportError):
+        running.call("POST", "/v1/propose", body)
+    assert running.process.wait(10) == -signal.SIGKILL
+    running.process.communicate()
+    running.start()
+    with running.client() as client:
+        receipt = client.proposal("t1-p")
+        assert isinstance(receipt, Receipt)
+        assert len(client.pulls("demo").pulls) == 1
+        assert "reconciled" in [entry.event for entry in client.log(0).entries]
+    assert Receipt.model_validate_json(running.call("POST", "/v1/propose", body).content) == receipt
+
+
+# --- who calls, and with what
+
+
+_CALL = """
+import sys, httpx
+with httpx.Client(transport=httpx.HTTPTransport(uds=sys.argv[1]), base_url="http://b") as http:
+    for verb, path in (line.split() for line in sys.argv[2:]):
+        print(http.request(verb, path, content=b"{}" if verb == "POST" else None).status_code)
+"""
+
+
+@pytest.mark.root
+def test_another_user_of_the_machine_is_refused_every_verb(running):
+    running.folder.chmod(0o755)
+    running.folder.parent.chmod(0o755)
+    running.folder.parent.parent.chmod(0o755)
+    calls = ["POST /v1/grant", "POST /v1/mirror", "POST /v1/propose", "POST /v1/explain", "GET /v1/proposals/x",
+             "GET /v1/repositories", "GET /v1/log", "GET /v1/outbox",
+             "GET /v1/pulls/demo", "GET /v1/health"]  # fmt: skip
+    drop = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+    done = subprocess.run(
+        [*drop, sys.executable, "-c", _CALL, str(running.socket), *calls], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["403"] * (len(calls) - 1) + ["200"]
+    health = subprocess.run(
+        [*drop, sys.executable, "-c", _CALL, str(running.socket), "GET /v1/health"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert health.stdout.split() == ["200"]
+    for secret in (running.folder / "credential", running.config, running.folder / "state" / "signing.key"):
+        assert subprocess.run([*drop, "cat", str(secret)], capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.root
+def test_the_broker_runs_as_a_user_without_rights(tmp_path, agent, make_running):
+    running = make_running(roles="person = [0]\ncoordinator = [0]")
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    (tmp_path / "run").mkdir()
+    subprocess.run(["chown", "-R", "54322:54322", str(tmp_path)], check=True)
+    drop = ["setpriv", "--reuid=54322", "--regid=54322", "--clear-groups", "--no-new-privs"]
+    command = [*drop, sys.executable, "-m", "broker", "serve", "--config", str(running.config)]
+    running.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(running)
+    assert Receipt.model_validate_json(running.call("POST", "/v1/propose", running.proposal()).content)
+    assert "reading" not in running.end()
+
+
+def test_the_canary_is_in_no_answer_and_no_output(running):
+    said = running.call("POST", "/v1/propose", running.proposal()).text
+    said += running.call("POST", "/v1/propose", running.proposal("t2", b"x", "package.json")).text
+    for path in (
+        "health",
+        "repositories",
+        "log",
+        "outbox",
+        "outbox/t2-p",
+        "proposals/t1-p",
+        "pulls/demo",
+        "pulls/demo/1",
+    ):
+        said += running.call("GET", f"/v1/{path}").text
+    (running.folder / "credential").write_text(CANARY + "\x01")
+    body = running.proposal("t3")
+    failed = running.call("POST", "/v1/propose", body)
+    assert failed.status_code == 502
+    pid = running.process.pid
+    said += failed.text + Path(f"/proc/{pid}/cmdline").read_text()
+    if os.getuid() == 0:
+        said += Path(f"/proc/{pid}/environ").read_text()
+    said += running.end()
+    assert CANARY not in said
+    for file in running.folder.rglob("*"):
+        if file.is_file() and file.name != "credential":
+            assert CANARY.encode() not in file.read_bytes(), file
+
+
+# --- start
+
+
+def start_fails(running) -> str:
+    with pytest.raises(AssertionError) as caught:
+        running.start()
+    assert "Traceback" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_second_broker_on_the_same_state_is_refused(running, make_running):
+    command = [sys.executable, "-m", "broker", "serve", "--config", str(running.config)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "another broker works in" in done.stderr
+    assert running.listens()
+
+
+def test_a_broken_log_stops_the_start_with_its_line(running):
+    running.end()
+    log = running.folder / "state" / "audit.log"
+    log.write_text(log.read_text().replace('"event":"stop"', '"event":"start"'))
+    said = start_fails(running)
+    assert running.process.returncode == 6
+    assert "line 2 " in said
+
+
+def test_a_state_folder_that_others_can_enter_stops_the_start(make_running):
+    running = make_running()
+    (running.folder / "state").mkdir(mode=0o755)
+    assert "must belong to the broker's user alone" in start_fails(running)
+
+
+def test_a_socket_folder_that_others_can_write_stops_the_start(make_running):
+    running = make_running()
+    (running.folder / "run").mkdir()
+    (running.folder / "run").chmod(0o777)
+    assert "put a socket of their own there" in start_fails(running)
+
+
+def test_a_socket_left_by_a_killed_broker_is_replaced(running):
+    running.end(signal.SIGKILL)
+    assert running.socket.exists()
+    assert running.start().listens()
+
+
+def test_the_state_is_closed_to_others(running):
+    running.call("POST", "/v1/propose", running.proposal("t2", b"x", "package.json"))
+    for path in [running.folder / "state", *(running.folder / "state").rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_the_socket_is_open_to_all_or_to_one_group(running, make_running):
+    assert stat.S_IMODE(running.socket.stat().st_mode) == 0o666
+    running.end()
+    grouped = make_running(more='socket_group = "root"')
+    if os.getuid() == 0:
+        assert stat.S_IMODE(grouped.start().socket.stat().st_mode) == 0o660
+
+
+def test_an_unknown_group_is_named(make_running):
+    assert "there is no group 'no-such-group'" in start_fails(make_running(more='socket_group = "no-such-group"'))

@@ -41,10 +41,10 @@ DEFAULT_SOCKET = Path("/run/swarm-broker/broker.sock")
 out = Console(highlight=False, soft_wrap=True)
 
 
-def main() -> None:
-    """Runs the command; every error is one screen and an exit code, never a traceback."""
+def main(words: list[str] | None = None) -> None:
+    """Runs the command with the given words or the process's own; errors are one screen and an exit code."""
     try:
-        app()
+        app(words)
     except BrokerError as error:
         print_error(error)
         sys.exit(code_of(error))
@@ -120,10 +120,8 @@ def config_check(config_file: Config = DEFAULT_CONFIG, as_json: Json = False) ->
 @settings.command("fields")
 def config_fields() -> None:
     """Every key of broker.toml, its default and its meaning."""
-    table = Table("key", "default", "meaning", box=None)
-    for row in config.fields():
-        table.add_row(*(escape(cell) for cell in row))
-    out.print(table)
+    for name, default, meaning in config.fields():
+        out.print(f"{name} = {default}\n    {meaning}", markup=False)
 
 
 # --- a person's verbs

@@ -100,6 +100,8 @@ class Repository(Settings):
 def _uid(value: Any) -> Any:
     if not isinstance(value, str):
         return value
+    if value.isdecimal():
+        return int(value)
     try:
         return pwd.getpwnam(value).pw_uid
     except KeyError:

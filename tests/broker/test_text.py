@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.text import MAX_BODY, MAX_TITLE, clean, commit_message, pull_request_body, title
@@ -85,11 +85,13 @@ _NASTY = st.lists(st.sampled_from(_PIECES), max_size=40).map("".join)
 _EFFECTS = re.compile(r"@\w|<[a-zA-Z/!?]|!\[|\]\(|[#!]\d|\{\{|(?m:^[\s>*+-]*/[a-zA-Z])|&(?!amp;)(?:#|\w+;)|://\S")
 
 
+@settings(deadline=None)
 @given(_NASTY)
 def test_no_mix_of_markup_leaves_an_effect(words):
     assert not _EFFECTS.search(clean(words)), clean(words)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_becomes_visible_text(words):
     assert all(c.isprintable() or c in "\n\t" for c in clean(words))

@@ -209,9 +209,9 @@ class _Run:
         self._feeder: threading.Thread | None = None
         # The limits are set before the first byte is fed, so an untrusted pack never meets an unlimited parser.
         with suppress(ProcessLookupError):
-            resource.prlimit(process.pid, resource.RLIMIT_CPU, (limits.cpu, limits.cpu + 1))
-            resource.prlimit(process.pid, resource.RLIMIT_AS, (limits.memory, limits.memory))
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limits.file, limits.file))
+            _lower(process.pid, resource.RLIMIT_CPU, limits.cpu)
+            _lower(process.pid, resource.RLIMIT_AS, limits.memory)
+            _lower(process.pid, resource.RLIMIT_FSIZE, limits.file)
         self._alarm = threading.Timer(limits.seconds, self._kill, [f"took longer than {limits.seconds:g} s"])
         self._alarm.daemon = True
         self._alarm.start()
@@ -268,6 +268,12 @@ class _Run:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+
+
+def _lower(pid: int, kind: int, wanted: int) -> None:
+    _soft, hard = resource.prlimit(pid, kind)
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.prlimit(pid, kind, (limit, limit))
 
 
 class Objects:

@@ -26,9 +26,12 @@ class Inspection:
 
 
 def inspect(store: GitDir, mirror: GitDir, base_commit: str, tree: str, policy: Policy, scanner: Scanner) -> Inspection:
-    """Judges ``tree`` against the base commit's tree; every finding at once. Never raises for what a proposal holds."""
+    """Judges ``tree`` against the base commit's tree; every finding at once.
+
+    Raises GitError if the mirror is broken, never for what a proposal holds.
+    """
+    base = mirror.tree_of(base_commit)
     try:
-        base = mirror.tree_of(base_commit)
         with store.objects() as objects:
             return _Inspector(objects, policy, scanner).inspect(base, tree, _Foreign(mirror, base_commit))
     except GitError as error:

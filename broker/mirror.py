@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -21,14 +22,16 @@ class Mirror:
     def __init__(self, path: Path, forge: Forge) -> None:
         self.git = GitDir(path)
         self._forge = forge
+        self._lock = threading.Lock()  # two fetches at once would trip over each other's ref locks
 
     def refresh(self, base: str) -> str:
         """Brings the base branch's present commit in and returns it. Raises AbsentError if there is no such branch."""
-        self.git.create(self._forge.object_format())
-        commit = self._forge.fetch(base, self.git)
-        if commit is None:
-            raise AbsentError(f"there is no branch {base!r} on the forge", "name a branch that exists")
-        self.git.run("update-ref", f"refs/bases/{commit}", commit)
+        with self._lock:
+            self.git.create(self._forge.object_format())
+            commit = self._forge.fetch(base, self.git)
+            if commit is None:
+                raise AbsentError(f"there is no branch {base!r} on the forge", "name a branch that exists")
+            self.git.run("update-ref", f"refs/bases/{commit}", commit)
         return commit
 
     def pack(self, commit: str, have: Sequence[str]) -> IO[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -206,6 +207,14 @@ def test_a_task_whose_branch_exists_is_not_granted_again(house):
         house.service.grant(GrantRequest(repository="demo", task="t1"), 0)
 
 
+def test_concurrent_grants_do_not_trip_over_each_other(house):
+    def grant(number: int) -> str:
+        return house.service.grant(GrantRequest(repository="demo", task=f"g{number}"), 0).branch
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(grant, range(8)))) == 8
+
+
 # --- policy on what would be pushed
 
 
@@ -402,6 +411,21 @@ def test_content_from_the_bases_own_past_may_come_back(house):
     house.agent.git("fetch", "-q", str(house.origin.path), "+refs/heads/main:refs/heads/main")
     verdict = house.offer({"src/clamp.py": b"old = True\n"})
     assert isinstance(verdict, Receipt)
+
+
+def test_a_repository_with_sha256_ids_works_all_the_way(build_house, tmp_path, template):
+    store = type(build_house().origin)
+    for name in ("demo.git", "agent.git"):
+        shutil.rmtree(tmp_path / name)
+        store(tmp_path / name).git("init", "-q", "--bare", "-b", "main", "--object-format=sha256")
+    origin = store(tmp_path / "demo.git")
+    origin.commit(origin.tree(None, {"src/clamp.py": b"old\n"}), branch="main")
+    store(tmp_path / "agent.git").git("fetch", "-q", str(origin.path), "refs/heads/main:refs/heads/main")
+    house = build_house()
+    receipt = house.offer(house.good)
+    assert isinstance(receipt, Receipt)
+    assert len(receipt.commit) == 64
+    assert house.rules(house.offer({"package.json": b"{}\n"}, "t2")) == {"protected-path"}
 
 
 # --- the branch and the base

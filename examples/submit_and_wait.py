@@ -9,6 +9,7 @@ import asyncio
 import os
 import secrets
 import sys
+from contextlib import aclosing
 from pathlib import Path
 
 from swarm.client import DaemonClient
@@ -35,8 +36,9 @@ async def submit_and_wait(config: Path, repository: str, instructions: str) -> T
     )
     async with DaemonClient(settings.daemon.socket) as daemon:
         await daemon.submit(request)
-        async for step in daemon.follow(name):
-            print(step.kind, step.data)
+        async with aclosing(daemon.follow(name)) as steps:
+            async for step in steps:
+                print(step.kind, step.data)
         return await daemon.task(name)
 
 

@@ -12,7 +12,8 @@ from platformdirs import user_config_path
 from pydantic import SecretStr, ValidationError
 
 from swarm.config import Settings, impossible
-from swarm.config_text import Problem, line_of, lines_of, problems
+from swarm.config_lines import line_of, lines_of
+from swarm.config_text import Problem, problems
 from swarm.errors import ConfigError
 
 NAME = "swarm.toml"

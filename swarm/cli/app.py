@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-import tempfile
-import time
-import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from platformdirs import user_log_path
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from pool.errors import PoolError
 from sandbox.errors import SandboxError
 from swarm.cli import screen
+from swarm.cli.crash import keep
 from swarm.cli.exits import Code, short
 from swarm.errors import (
     BrokerError,
@@ -166,21 +162,7 @@ def _flushed(code: int) -> int:
 
 
 def _unexpected(error: Exception, *, as_json: bool) -> None:
-    log = _keep("".join(traceback.format_exception(error)))
+    log = keep(error)
     message = f"this is a fault in swarm itself ({type(error).__name__}: {error})"
     mend = f"the details are in {log}; please report them" if log else "run it again; no log could be written"
     screen.failure(message, mend, Code.UNEXPECTED, as_json=as_json)
-
-
-def _keep(text: str) -> Path | None:
-    """Write the text into a new file that only this user can read; None where no place takes it."""
-    for folder in (user_log_path("agent-swarm"), Path(tempfile.gettempdir())):
-        path = folder / f"swarm-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError:
-            continue
-        return path
-    return None

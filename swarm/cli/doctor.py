@@ -11,8 +11,8 @@ from platformdirs import user_state_path
 from swarm.cli import door, examine, screen
 from swarm.cli.advice import cautions
 from swarm.cli.door import ConfigOption, JsonOption
-from swarm.cli.examine import Finding
 from swarm.cli.exits import Code
+from swarm.cli.judge import Finding
 from swarm.config_file import Loaded
 from swarm.errors import ConfigError
 

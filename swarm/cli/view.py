@@ -133,7 +133,9 @@ def daemon(status: DaemonStatus) -> Iterator[str]:
     counts = ", ".join(f"{count} {state.value}" for state, count in status.counts.items() if count)
     yield f"tasks        {counts or 'none'}; {len(status.running)} of {status.workers} workers busy"
     sandbox = status.sandbox
-    proved = "none" if sandbox is None else f"{sandbox.backend} {sandbox.version}, {len(sandbox.proved)} claims proved"
+    proved = (
+        "none" if sandbox is None else f"{sandbox.backend} ({sandbox.version}), {len(sandbox.proved)} claims proved"
+    )
     yield f"sandbox      {proved}"
     broker = status.broker
     yield f"broker       {'answers' if broker.reachable else 'does not answer'} at {broker.socket}" + (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 import typer
 
@@ -44,8 +45,9 @@ async def _follow(client: DaemonClient, task: str, on: Show) -> TaskView:
         on.state(first)
         looking = asyncio.create_task(_look(client, first.task.id, on))
         try:
-            async for step in client.follow(first.task.id):
-                on.step(step)
+            async with aclosing(client.follow(first.task.id)) as steps:
+                async for step in steps:
+                    on.step(step)
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from swarm.config import Settings
 from swarm.config_docs import toml_value
-from swarm.config_text import Problem, dotted, line_of, lines_of, nearest, problems
+from swarm.config_lines import line_of, lines_of
+from swarm.config_text import Problem, dotted, nearest, problems
 
 DOCUMENT = """\
 # head
@@ -103,11 +104,13 @@ def test_a_long_wrong_value_is_cut() -> None:
     assert len(found(f"[limits]\nwall = '{'x' * 5000}'")["limits.wall"].message) < 200
 
 
+@settings(deadline=None)
 @given(st.recursive(st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
 def test_toml_values_read_back_as_they_were(value: object) -> None:
     assert tomllib.loads(f"x = {toml_value(value)}") == {"x": value}
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_has_lines(text: str) -> None:
     assert all(1 <= line <= len(text.splitlines()) for line in lines_of(text).values())

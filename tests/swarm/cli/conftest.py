@@ -14,13 +14,15 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import uvicorn
 
 from swarm.acceptance import plan
 from swarm.api import Desk, application
-from swarm.config_file import load
+from swarm.cli import app
+from swarm.config_file import VARIABLE, load
 from swarm.coordinator import Coordinator
 from swarm.engine import Ended, Flow
 from swarm.ledger import BudgetLedger
@@ -335,3 +337,27 @@ _RESULTS = {
 def nobody() -> dict[str, int | str]:
     """How to start a process that may read nothing of ours: as nobody for root, as ourselves otherwise."""
     return {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid} if os.geteuid() == 0 else {}
+
+
+class Swarm(Protocol):
+    """The command run in this process, which is quicker than another one and misses none of its warnings."""
+
+    def __call__(self, *arguments: str, cwd: Path | None = None, **env: str) -> Ran: ...
+
+
+@pytest.fixture
+def swarm(installation: Installation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Swarm:
+    """Runs `swarm` as a person in the installation's folder would."""
+    for name, value in installation.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    def call(*arguments: str, cwd: Path | None = None, **env: str) -> Ran:
+        monkeypatch.chdir(cwd or installation.folder)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        code = app.main(list(arguments))
+        shown = capsys.readouterr()
+        return Ran(code, shown.out, shown.err)
+
+    return call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarm.cli.clean import clean, one_line
@@ -33,6 +33,7 @@ def test_what_steers_goes_and_what_reads_stays(hostile: str, plain: str) -> None
     assert clean(hostile) == plain
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_no_text_leaves_a_control_character(text: str) -> None:
     cleaned = clean(text)
@@ -41,6 +42,7 @@ def test_no_text_leaves_a_control_character(text: str) -> None:
     cleaned.encode("utf-8")
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(min_value=1, max_value=50))
 def test_one_line_is_one_line(text: str, width: int) -> None:
     line = one_line(text, width)

@@ -64,17 +64,17 @@ def test_settings_that_may_not_be_read(installation, tmp_path: Path, nobody: dic
     assert "Traceback" not in done.stderr
 
 
-def test_settings_that_are_wrong(installation, tmp_path: Path) -> None:
+def test_settings_that_are_wrong(swarm, tmp_path: Path) -> None:
     path = settings(tmp_path, lambda text: text.replace("state =", "stat ="))
-    ran = installation.run("-c", str(path), "list")
+    ran = swarm("-c", str(path), "list")
     shown_well(ran, 3, "line 3: daemon.stat: is no setting; did you mean state?", "swarm config explain")
 
 
-def test_no_endpoint(installation, tmp_path: Path) -> None:
+def test_no_endpoint(swarm, tmp_path: Path) -> None:
     path = settings(
         tmp_path, lambda text: text.replace('[[pool.endpoints]]\nname = "box"\nurl = "http://127.0.0.1:9"', "")
     )
-    ran = installation.run("config", "check", "-c", str(path))
+    ran = swarm("config", "check", "-c", str(path))
     shown_well(ran, 3, "there is no endpoint", "swarm init")
 
 
@@ -83,17 +83,17 @@ def test_no_daemon(installation, tmp_path: Path) -> None:
     shown_well(ran, 4, f"does not answer at {tmp_path}/daemon.sock", "swarm daemon")
 
 
-def test_no_daemon_in_json(installation, tmp_path: Path) -> None:
-    ran = installation.run("list", "--json", "--config", str(settings(tmp_path, str)))
+def test_no_daemon_in_json(swarm, tmp_path: Path) -> None:
+    ran = swarm("list", "--json", "--config", str(settings(tmp_path, str)))
     assert ran.code == 4
     assert not ran.out
     assert json.loads(ran.err)["error"]["exit_code"] == 4
 
 
-def test_no_broker(installation, tmp_path: Path) -> None:
+def test_no_broker(installation, swarm, tmp_path: Path) -> None:
     daemon = f'socket = "{installation.folder}/daemon.sock"'
     path = settings(tmp_path, lambda text: text.replace('socket = "daemon.sock"', daemon))
-    ran = installation.run("submit", "deliver it", "-c", str(path))
+    ran = swarm("submit", "deliver it", "-c", str(path))
     shown_well(ran, 5, f"the broker does not answer at {tmp_path}/broker.sock", "swarm-broker serve")
 
 
@@ -102,8 +102,8 @@ def test_an_unknown_repository(installation) -> None:
     shown_well(ran, 6, 'the broker knows no repository "sampel"', "did you mean sample?")
 
 
-def test_a_wrong_base(installation) -> None:
-    ran = installation.run("submit", "--base", "no-such-branch", "deliver it")
+def test_a_wrong_base(swarm) -> None:
+    ran = swarm("submit", "--base", "no-such-branch", "deliver it")
     shown_well(ran, 5, "no-such-branch")
 
 
@@ -125,12 +125,12 @@ def test_a_dirty_path(installation, capsys: pytest.CaptureFixture[str], path: st
     assert "\x07" not in err
 
 
-def test_a_dirty_path_from_outside(installation) -> None:
-    shown_well(installation.run("submit", "--path", "../x", "deliver it"), 7, "leads out of the repository")
+def test_a_dirty_path_from_outside(swarm) -> None:
+    shown_well(swarm("submit", "--path", "../x", "deliver it"), 7, "leads out of the repository")
 
 
-def test_an_unknown_task(installation) -> None:
-    shown_well(installation.run("show", "nosuchtask"), 6, "nosuchtask")
+def test_an_unknown_task(swarm) -> None:
+    shown_well(swarm("show", "nosuchtask"), 6, "nosuchtask")
 
 
 @pytest.mark.parametrize("name", ["nosuchtask", "../health", "a/steps", "?x=1", "%2e%2e", " ", ""])
@@ -140,25 +140,25 @@ def test_only_ids_reach_the_daemon(installation, capsys: pytest.CaptureFixture[s
         assert "mend: " in capsys.readouterr().err
 
 
-def test_a_task_file_that_is_not_there(installation) -> None:
-    shown_well(installation.run("submit", "--file", "none.md"), 3, "none.md: No such file or directory")
+def test_a_task_file_that_is_not_there(swarm) -> None:
+    shown_well(swarm("submit", "--file", "none.md"), 3, "none.md: No such file or directory")
 
 
-def test_no_words(installation) -> None:
-    shown_well(installation.run("submit"), 7, "the task has no instructions", "--file PATH")
+def test_no_words(swarm) -> None:
+    shown_well(swarm("submit"), 7, "the task has no instructions", "--file PATH")
 
 
-def test_wrong_usage_shows_the_right_one(installation) -> None:
-    ran = installation.run("lst")
+def test_wrong_usage_shows_the_right_one(swarm) -> None:
+    ran = swarm("lst")
     assert ran.code == 2
     assert "Did you mean 'list'?" in ran.err
-    ran = installation.run("list", "--state", "done")
+    ran = swarm("list", "--state", "done")
     assert ran.code == 2
     assert "delivered" in ran.err
-    assert installation.run("pool", "up").code == 2
+    assert swarm("pool", "up").code == 2
 
 
-def test_a_fault_of_our_own_goes_to_a_log(installation, tmp_path: Path) -> None:
+def test_a_fault_of_our_own_goes_to_a_log(swarm, tmp_path: Path) -> None:
     # A daemon that answers nonsense stands for whatever nobody thought of.
     server = (
         "import socket,sys\ns=socket.socket(socket.AF_UNIX);s.bind(sys.argv[1]);s.listen();print(1,flush=True)\n"
@@ -167,7 +167,7 @@ def test_a_fault_of_our_own_goes_to_a_log(installation, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", server, str(tmp_path / "daemon.sock")], stdout=subprocess.PIPE) as odd:
         assert odd.stdout is not None
         odd.stdout.readline()
-        ran = installation.run("list", "-c", str(settings(tmp_path, str)))
+        ran = swarm("list", "-c", str(settings(tmp_path, str)))
     shown_well(ran, 70, "this is a fault in swarm itself", "the details are in")
     (log,) = {Path(word.rstrip(";")) for word in ran.err.split() if word.rstrip(";").endswith(".log")}
     assert "Traceback" in log.read_text()

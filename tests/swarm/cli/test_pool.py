@@ -21,25 +21,25 @@ from swarm.config_docs import toml_value
 HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'
 
 
-def test_the_daemon_is_asked_where_it_answers(installation) -> None:
-    ran = installation.run("pool", "status", "--json")
+def test_the_daemon_is_asked_where_it_answers(swarm) -> None:
+    ran = swarm("pool", "status", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["seen_from"] == "the daemon"
 
 
-async def test_without_a_daemon_the_servers_are_looked_at_from_here(installation, tmp_path: Path) -> None:
+async def test_without_a_daemon_the_servers_are_looked_at_from_here(swarm, tmp_path: Path) -> None:
     async with pretend_vllm() as server:
         config = tmp_path / "swarm.toml"
         config.write_text(f'{HEAD}[[pool.endpoints]]\nname = "box"\nurl = "{server.url}"\n')
-        ran = await asyncio.to_thread(installation.run, "pool", "status", cwd=tmp_path)
+        ran = await asyncio.to_thread(swarm, "pool", "status", cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "up" in ran.out.splitlines()[1].split()
     assert "as seen from here" in ran.err
 
 
-def test_a_tier_without_a_living_server_is_an_error(installation, tmp_path: Path) -> None:
+def test_a_tier_without_a_living_server_is_an_error(swarm, tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(f'{HEAD}[[pool.endpoints]]\nname = "box"\nurl = "http://127.0.0.1:9"\n')
-    ran = installation.run("pool", "status", cwd=tmp_path)
+    ran = swarm("pool", "status", cwd=tmp_path)
     assert ran.code == 8
     assert "no model server is alive in: default" in ran.err
     assert "mend: " in ran.err

@@ -44,7 +44,7 @@ from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
 OWNER_LABEL = "agent-swarm.owner"
 _API_TIMEOUT = 60
 _GRACE = 5.0
-_SWEEPS = 20
+_PATIENCE = 5.0  # seconds that killing all processes of an agent may take before its container goes
 _NOTHING = Command(argv=("-",))
 _OOM = b"agent-swarm oom_kill "
 
@@ -197,8 +197,8 @@ class ContainerSandbox:
             raise SandboxLostError(f"the container {self._name} is gone")
         script = _SUPERVISE.format(merge="" if apart else "2>&1")
         identity, raw = await self._backend.call(
-            lambda api: _start_exec(
-                api, self._name, ["/bin/sh", "-c", script, "sh", *argv], environment_of(self._profile, command)
+            lambda api, name: _start_exec(
+                api, name, ["/bin/sh", "-c", script, "sh", *argv], environment_of(self._profile, command)
             ),
             self._name,
         )
@@ -214,12 +214,12 @@ class ContainerSandbox:
 
     async def _end(self, identity: str, said: _Said) -> None:
         """Learn how an exec ended, and make sure that it left nothing."""
-        state = await self._backend.call(lambda api: api.exec_inspect(identity), self._name)
+        state = await self._backend.call(lambda api, _: api.exec_inspect(identity), self._name)
         for _ in range(50):
             if not state["Running"]:
                 break
             await asyncio.sleep(0.05)
-            state = await self._backend.call(lambda api: api.exec_inspect(identity), self._name)
+            state = await self._backend.call(lambda api, _: api.exec_inspect(identity), self._name)
         said.code = state["ExitCode"]
         reported = _reported(said)
         if reported is None and not said.timed_out:
@@ -232,17 +232,19 @@ class ContainerSandbox:
 
     async def _sweep(self, at_least: int = 0) -> None:
         """Kill everything of the agent's until the engine says that nothing is left, else give up the container."""
-        for attempt in range(_SWEEPS):
-            if attempt >= at_least and not await self._backend.call(
-                lambda api: _agent_processes(api, self._name), self._name
-            ):
-                return
-            with contextlib.suppress(SandboxError):
-                await self._backend.call(lambda api: _kill_all(api, self._name), self._name)
-            await asyncio.sleep(0.02 * attempt)
+        until, attempt = time.monotonic() + (0.0 if self._lost else _PATIENCE), 0
+        try:
+            while time.monotonic() < until:
+                if attempt >= at_least and not await self._backend.call(_agent_processes, self._name, quick=True):
+                    return
+                await self._backend.call(_kill_all, self._name, quick=True)
+                await asyncio.sleep(min(0.02 * attempt, 0.2))
+                attempt += 1
+        except SandboxError:
+            pass  # the engine cannot get in: an agent stops whatever it starts there
         self._lost = True
         with contextlib.suppress(SandboxError):
-            await self._backend.call(lambda api: api.kill(self._name), self._name)
+            await self._backend.call(lambda api, name: api.kill(name), self._name)
         raise SandboxLostError(f"processes in {self._name} could not be killed, so the container was thrown away")
 
 
@@ -252,13 +254,18 @@ class ContainerBackend:
     def __init__(self, config: SandboxConfig, owner: Owner) -> None:
         self._config = config
         self._owner = owner
-        self._client: docker.DockerClient | None = None
+        self._clients: dict[bool, docker.DockerClient] = {}
         self._proved: SelfTest | None = None
 
-    async def call(self, act: Callable[[docker.APIClient], _Result], name: str = "") -> _Result:
-        """One blocking call in a thread. Raises SandboxLostError for a container that is gone, else SandboxError."""
+    async def call(
+        self, act: Callable[[docker.APIClient, str], _Result], name: str = "", *, quick: bool = False
+    ) -> _Result:
+        """One blocking call in a thread; ``quick`` ones give up after `_PATIENCE` seconds.
+
+        Raises SandboxLostError for a container that is gone and an engine that does not answer, else SandboxError.
+        """
         try:
-            return await asyncio.to_thread(lambda: act(self._engine().api))
+            return await asyncio.to_thread(lambda: act(self._engine(quick=quick).api, name))
         except docker.errors.NotFound as error:
             raise SandboxLostError(f"the container {name} is gone: {error.explanation}") from error
         except docker.errors.APIError as error:
@@ -316,7 +323,7 @@ class ContainerBackend:
     async def sweep(self) -> int:
         """As the protocol says."""
         mine = {"label": f"{OWNER_LABEL}={self._owner.tag}"}
-        found = await self.call(lambda api: api.containers(all=True, filters=mine))
+        found = await self.call(lambda api, _: api.containers(all=True, filters=mine))
         names = [str(entry["Names"][0]).lstrip("/") for entry in found]
         left = [name for name in names if self._owner.left_behind(name)]
         for name in left:
@@ -347,14 +354,15 @@ class ContainerBackend:
 
     async def _remove(self, name: str) -> None:
         with contextlib.suppress(SandboxLostError):  # gone already
-            await self.call(lambda api: api.remove_container(name, force=True, v=True), name)
+            await self.call(lambda api, name: api.remove_container(name, force=True, v=True), name)
 
-    def _engine(self) -> docker.DockerClient:
-        if self._client is None:
-            self._client = docker.from_env(timeout=_API_TIMEOUT)
-            if self._client.api.base_url.startswith("https"):
+    def _engine(self, *, quick: bool = False) -> docker.DockerClient:
+        if quick not in self._clients:
+            client = docker.from_env(timeout=_PATIENCE if quick else _API_TIMEOUT)
+            if client.api.base_url.startswith("https"):
                 raise docker.errors.DockerException("a TLS connection cannot carry commands; use a unix socket")
-        return self._client
+            self._clients[quick] = client
+        return self._clients[quick]
 
 
 def _start_exec(
@@ -370,7 +378,7 @@ def _start_exec(
 
 def _kill_all(api: docker.APIClient, name: str) -> None:
     made = api.exec_create(name, _SWEEP, user=f"{AGENT_UID}:{AGENT_UID}")
-    api.exec_start(made["Id"])
+    api.exec_start(made["Id"], detach=True)  # an agent that stops every process would make us wait for ever
 
 
 def _agent_processes(api: docker.APIClient, name: str) -> int:

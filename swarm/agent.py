@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pool.errors import ContextOverflowError
+from pool.errors import ContextOverflowError, PoolError
 from pool.types import ChatRequest, Message, Reply
 from swarm import history, prompts, protocol
 from swarm.errors import BudgetExceededError
@@ -13,6 +13,7 @@ from swarm.tools.specs import Finish
 from swarm.types import Conclusion, Ending
 from swarm.work import Work
 
+_LATE = 0.5
 _IDLE = 3  # nudges in a row before giving up
 _NUDGE_AT, _STUCK_AT = 3, 6  # the same call with the same result
 # After an overflow: how many results to keep, and how long the answer may be.
@@ -69,22 +70,30 @@ async def _fitting(work: Work, talk: Talk) -> Reply:
     for keep, answer in _RUNGS:
         if keep is not None and not await talk.elide(keep) and answer == _RUNGS[0][1]:
             continue
-        left = work.ledger.budget.wall - work.ledger.spent().wall
-        if left <= 0:
-            raise BudgetExceededError("the time for this task is over")
         request = ChatRequest(
             tier=work.tier,
             messages=talk.messages,
             session=work.attempt,
             tools=talk.tools if talk.native else (),
             max_tokens=answer,
-            deadline=left,
+            deadline=_left(work),
         )
         try:
             return await work.pool.chat(request)
         except ContextOverflowError as error:
             overflow = str(error)
+        except PoolError:
+            _left(work, least=_LATE)  # a call that ran into the end of the task's time is no fault of the pool's
+            raise
     raise _GaveUpError(f"the conversation does not fit the model's window any more: {overflow}")
+
+
+def _left(work: Work, least: float = 0.0) -> float:
+    """Seconds left of the task's wall clock. Raises BudgetExceededError where no more than ``least`` are."""
+    left = work.ledger.budget.wall - work.ledger.spent().wall
+    if left <= least:
+        raise BudgetExceededError("the time for this task is over")
+    return left
 
 
 async def _act(work: Work, talk: Talk, kit: Toolkit, turn: protocol.Turn) -> Finish | None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from pool.errors import PermanentError
+from pool.errors import PermanentError, PoolError
 from sandbox.base import Sandbox
 from sandbox.types import Command
 from swarm import evidence, history
@@ -31,13 +31,15 @@ Locate = Callable[..., Awaitable[Diagnosis]]
 T = TypeVar("T")
 _REPAIRED = "repaired"
 _ALIKE = 0.8
+_LATE = 0.5
 
 
 @dataclass(frozen=True)
 class Bounds:
     """How wide to search. ``testers`` runs of the tests go on at a time; ``enough`` candidates that pass end it.
 
-    A candidate's tests may take ``patience`` seconds more than five times as long as the base's took."""
+    A candidate's tests may take ``patience`` seconds more than five times as long as the base's took.
+    """
 
     suspects: int = 40
     lines: int = 6
@@ -141,7 +143,11 @@ class _Search:
         key = (rung.style, rung.temperature, suspect.file, suspect.line)
         if key in self.samples:
             return Samples(self.samples[key])
-        samples = await self.ask(self.work, suspect, rung, self.failure, self.left())
+        try:
+            samples = await self.ask(self.work, suspect, rung, self.failure, self.left())
+        except PoolError:
+            self.left(least=_LATE)  # a call that ran into the end of the task's time is no fault of the pool's
+            raise
         self.model = samples.model or self.model
         self.samples[key] = samples.texts
         await self.work.record("model_call", {**asdict(samples), "ask": list(key)})
@@ -213,10 +219,10 @@ class _Search:
             return error
         return None
 
-    def left(self) -> float:
-        """Seconds left of the task's wall clock. Raises BudgetExceededError at its end."""
+    def left(self, least: float = 0.0) -> float:
+        """Seconds left of the task's wall clock. Raises BudgetExceededError where no more than ``least`` are."""
         left = self.work.ledger.budget.wall - self.work.ledger.spent().wall
-        if left <= 0:
+        if left <= least:
             raise BudgetExceededError("the time for this task is over")
         return left
 

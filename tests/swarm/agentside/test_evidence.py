@@ -63,8 +63,9 @@ def test_text_without_tests_gives_none() -> None:
 
 
 DECIDING = """
-tests/test_a.py src/tests/data/x.json test_a.py a_test.go conftest.py pkg/conftest.py pytest.ini x.spec.ts
-pyproject.toml tox.ini setup.cfg sitecustomize.py pytest.py pytest/__init__.py unittest/case.py package.json Makefile scripts/check.sh
+tests/test_a.py src/tests/data/x.json test_a.py a_test.go conftest.py pkg/conftest.py pytest.ini x.spec.ts tox.ini
+pyproject.toml setup.cfg sitecustomize.py pytest.py pytest/__init__.py unittest/case.py package.json Makefile
+scripts/check.sh
 """
 
 

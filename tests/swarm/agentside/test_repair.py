@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
 
-from pool.errors import OverloadError, PermanentError
+from pool.errors import OverloadError, PermanentError, TransientError
 from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Usage
 from swarm.strategies.repair import Bounds, SampledRepair
 from swarm.types import Budget
@@ -180,6 +181,17 @@ async def test_what_the_last_tokens_bought_is_still_tested(desk) -> None:
 async def test_clock_over_budget_ends_as_limit(desk) -> None:
     at = await desk(FILES, model("return 7"), native=False, test_command=TESTS, budget=Budget(wall=0.01))
     assert (await repaired(at)).ending == "limit_hit"
+
+
+async def test_model_that_answers_too_late_is_the_clocks_end_not_the_pools_fault(desk) -> None:
+    at = await desk(FILES, lambda _: late(at), native=False, test_command=TESTS, budget=Budget(wall=4))
+    assert (await repaired(at)).ending == "limit_hit"
+
+
+def late(at) -> TransientError:
+    while at.work.ledger.spent().wall < 3.9:
+        time.sleep(0.05)
+    return TransientError("no answer within the deadline")
 
 
 async def test_candidate_that_loops_for_ever_does_not_hold_up_the_search(desk) -> None:

@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import docker
+import docker.constants
 import docker.errors
 import docker.types
+import docker.utils
 import requests
 
 from sandbox.config import SandboxConfig
@@ -358,11 +360,25 @@ class ContainerBackend:
 
     def _engine(self, *, quick: bool = False) -> docker.DockerClient:
         if quick not in self._clients:
+            _knock()
             client = docker.from_env(timeout=_PATIENCE if quick else _API_TIMEOUT)
             if client.api.base_url.startswith("https"):
                 raise docker.errors.DockerException("a TLS connection cannot carry commands; use a unix socket")
             self._clients[quick] = client
         return self._clients[quick]
+
+
+def _knock() -> None:
+    """Connect once by hand: where no engine listens, the SDK would leave its socket open. Raises DockerException."""
+    host = docker.utils.kwargs_from_env().get("base_url", docker.constants.DEFAULT_UNIX_SOCKET)
+    _, unix, path = host.partition("unix://")
+    if unix:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_PATIENCE)
+            try:
+                probe.connect(path)
+            except OSError as error:
+                raise docker.errors.DockerException(f"{path}: {error.strerror or error}") from error
 
 
 def _start_exec(

@@ -64,7 +64,8 @@ class Proof:
         return Claim("the branch is exactly one commit on its base", count == "1", count)
 
     def _tests(self, branch: str, *, good: bool) -> Claim:
-        outcome = asyncio.run(tests_of(self._repository, branch, self._command))
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves any loop of the caller alone
+            outcome = runner.run(tests_of(self._repository, branch, self._command))
         said = f"in a fresh sandbox, the tests of {branch} " + ("pass" if good else "fail, as they did before")
         return Claim(said, (outcome.exit_code == 0) is good, outcome.text[-2000:])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -18,7 +19,14 @@ from swarm.client import DaemonClient
 from swarm.config import Settings
 from swarm.config_text import nearest
 from swarm.delivery import BrokerClient
-from swarm.errors import BrokerError, BrokerUnreachableError, ConfigError, RepositoryNotFoundError, TaskError
+from swarm.errors import (
+    BrokerError,
+    BrokerUnreachableError,
+    ConfigError,
+    RepositoryNotFoundError,
+    TaskError,
+    TaskNotFoundError,
+)
 from swarm.types import TaskRequest, TaskView
 
 app = typer.Typer()
@@ -140,6 +148,9 @@ def _held(capability: str | None, commit: str | None, task: str | None) -> Right
 async def _hand_in(settings: Settings, request: TaskRequest, held: Right | None) -> TaskView:
     async with DaemonClient(settings.daemon.socket) as daemon:
         await daemon.health()  # before the broker is asked: a grant that nobody uses is litter
+        if request.idempotency_key and held is None:
+            with suppress(TaskNotFoundError):  # handed in before: there may be nothing left to grant
+                return await daemon.task(task_for(request.idempotency_key))
         right = held or await _granted(settings, request)
         more = {"capability": right.capability, "base_commit": right.base_commit, "task": right.task}
         return await daemon.submit(request.model_copy(update=more | {"base": right.base or request.base}))

@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import httpx
-from openai import APIConnectionError, APIResponseValidationError, APIStatusError, AsyncOpenAI
+from openai import APIConnectionError, APIError, APIResponseValidationError, APIStatusError, AsyncOpenAI
 
+from pool.assembly import Assembly
 from pool.config import EndpointConfig
 from pool.errors import EndpointDeadError, PermanentError, PoolError, TransientError
 from pool.faults import classify
@@ -56,6 +57,10 @@ CANARY = ToolSpec(
         "additionalProperties": False,
     },
 )
+
+
+def _unheard() -> None:
+    """For those who do not ask to be told of progress."""
 
 
 class Pulse(Frozen):
@@ -104,26 +109,31 @@ class Endpoint:
     ) -> None:
         await self._http.aclose()
 
-    async def chat(self, request: ChatRequest, served: Served) -> Answer:
-        """One chat turn. Raises PoolError, classed."""
+    async def chat(self, request: ChatRequest, served: Served, moved: Callable[[], None] = _unheard) -> Answer:
+        """One chat turn; ``moved`` is called at each piece of a streamed answer. Raises PoolError, classed."""
+        create = self._openai.chat.completions.create
 
         async def ask(count: int) -> Part:
-            body = chat_body(request, served, count)
-            headers = _headers(request.session)
-            return read_chat(await self._openai.chat.completions.create(**body, extra_headers=headers))
+            body = chat_body(request, served, count) | {"extra_headers": _headers(request.session)}
+            if served.kind == "llamacpp":
+                return await _streamed(create, body, moved)
+            return read_chat(await create(**body))
 
         return await self._gather(ask, request.n, served)
 
-    async def complete(self, request: CompletionRequest, served: Served) -> Answer:
-        """One raw completion. Raises PoolError, classed."""
+    async def complete(
+        self, request: CompletionRequest, served: Served, moved: Callable[[], None] = _unheard
+    ) -> Answer:
+        """One raw completion; ``moved`` is called at each piece of a streamed answer. Raises PoolError, classed."""
+        create = self._openai.completions.create
 
         async def ask(count: int) -> Part:
             body = completion_body(request, served, count)
             extra = {key: body.pop(key) for key in tuple(body) if key not in STANDARD}
-            headers = _headers(request.session)
-            return read_completion(
-                await self._openai.completions.create(**body, extra_body=extra, extra_headers=headers)
-            )
+            body |= {"extra_body": extra, "extra_headers": _headers(request.session)}
+            if served.kind == "llamacpp":
+                return await _streamed(create, body, moved)
+            return read_completion(await create(**body))
 
         return await self._gather(ask, request.n, served)
 
@@ -170,20 +180,9 @@ class Endpoint:
         with self._classed():
             while len(choices) < wanted:
                 got, usage = await ask(min(served.slots or wanted, wanted - len(choices)))
-                usages.append(await self._recount(got, usage, served))
+                usages.append(usage)
                 choices.extend(got)
         return Answer(choices=tuple(choices[:wanted]), usage=merge(usages), model=served.model)
-
-    async def _recount(self, choices: tuple[Choice, ...], usage: Usage, served: Served) -> Usage:
-        """llama.cpp counts the tokens of one of several samples only; count the texts of all."""
-        if served.kind != "llamacpp" or len(choices) < 2:
-            return usage
-        asked = (self._http.post("/tokenize", json={"content": choice.content}) for choice in choices)
-        answers = await asyncio.gather(*asked)
-        for answer in answers:
-            self._check(answer)
-        count = sum(len(answer.json()["tokens"]) for answer in answers)
-        return usage.model_copy(update={"completion_tokens": max(count, usage.completion_tokens)})
 
     async def _details(self, served: Served) -> Served:
         """What the list of models does not tell: llama.cpp's slots, vLLM's version. Asked once for each model seen."""
@@ -230,12 +229,26 @@ class Endpoint:
             raise self._broken(error) from error
         except (APIResponseValidationError, ValueError) as error:  # ValueError: no JSON, or not of the expected shape
             raise TransientError(f"endpoint {self.name}: its answer could not be read: {error}") from error
+        except APIError as error:  # an error inside a stream that began with 200
+            body = error.body if isinstance(error.body, dict) else {}
+            code = body.get("code")
+            told = json.dumps({"error": body or error.message})
+            raise classify(self.name, code if isinstance(code, int) else 500, told, {}) from error
 
     def _broken(self, cause: BaseException) -> PoolError:
         reason = f"{type(cause).__name__} {cause}".rstrip()
         if isinstance(cause, httpx.ConnectError):
             return EndpointDeadError(f"endpoint {self.name}: nobody listens at {self.config.url} ({reason})")
         return TransientError(f"endpoint {self.name}: the connection to {self.config.url} broke ({reason})")
+
+
+async def _streamed(create: Callable[..., Any], body: dict[str, Any], moved: Callable[[], None]) -> Part:
+    whole = Assembly()
+    async with await create(**body, stream=True, stream_options={"include_usage": True}) as pieces:
+        async for piece in pieces:
+            moved()
+            whole.add(piece)
+    return whole.done()
 
 
 def _headers(session: str) -> dict[str, str]:

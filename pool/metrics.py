@@ -18,7 +18,7 @@ WAITING = ("vllm:num_requests_waiting", "llamacpp:requests_deferred")
 PROMPT = ("vllm:prompt_tokens_total", "llamacpp:prompt_tokens_total")
 CACHED = ("vllm:prompt_tokens_cached_total", "llamacpp:prompt_tokens_cached_total")
 GENERATED = ("vllm:generation_tokens_total", "llamacpp:tokens_predicted_total")
-STEPS = ("vllm:iteration_tokens_total_count", "llamacpp:n_decode_total")
+STEPS = ("vllm:iteration_tokens_total_count",)  # llama.cpp's n_decode_total stands still until a request is done
 PREEMPTIONS = ("vllm:num_preemptions_total",)
 KV_USAGE = "vllm:kv_cache_usage_perc"
 CACHE_INFO = "vllm:cache_config_info"
@@ -28,7 +28,7 @@ class Snapshot(Frozen):
     """What a server said of its load. None means that it did not say, which is neither zero nor full.
 
     Counts are summed over the engines of a server; ``kv_usage`` is the fullest engine's, from 0 to 1. The counters
-    only grow while a server lives. ``steps`` are engine steps (vLLM) or decode calls (llama.cpp): the heartbeat.
+    only grow while a server lives. ``steps`` are engine steps, the heartbeat; only vLLM tells them as they happen.
     """
 
     running: int | None = None
@@ -47,10 +47,9 @@ class Snapshot(Frozen):
         return None if self.running is None else self.running + (self.waiting or 0)
 
     @property
-    def progress(self) -> tuple[int, ...] | None:
-        """Counters that move whenever the engine does; None where the server tells none of them."""
-        told = tuple(c for c in (self.steps, self.generated_tokens, self.prompt_tokens) if c is not None)
-        return told or None
+    def progress(self) -> tuple[int, int] | None:
+        """Counters that move whenever the engine does; None where the server has none that do."""
+        return None if self.steps is None else (self.steps, self.generated_tokens or 0)
 
 
 def parse(text: str) -> Snapshot:

@@ -89,15 +89,19 @@ class Member:
         )
 
     @property
-    def still_for(self) -> float | None:
-        """Seconds since the engine was last seen to move; None where the server has no counters to tell."""
-        if self._snapshot is None or self._snapshot.progress is None:
-            return None
+    def still_for(self) -> float:
+        """Seconds since the engine was last seen to move: by its counters, by a piece or the whole of an answer."""
         return self._clock() - self._moved_at
+
+    def moved(self) -> None:
+        """The engine was just seen to move."""
+        self._moved_at = self._clock()
 
     def learn(self, event: Event, error: PoolError | None = None) -> None:
         """Take one piece of evidence."""
         before, self.liveness = self.liveness, judge(self.liveness, event)
+        if event == "request_ok":
+            self.moved()
         if error is not None:
             self.last_error = str(error)
         if before.state != self.liveness.state:
@@ -137,12 +141,13 @@ class Member:
             self.native_tools = None
         self.served = served
         before = self._snapshot.progress if self._snapshot else None
-        if snapshot is None or snapshot.progress != before:
-            self._moved_at = now
+        progress = snapshot.progress if snapshot else None
+        if progress != before:
+            self.moved()
         if snapshot is None or not snapshot.load:
             self._idle_at = now
         self._snapshot, self._scraped_at = snapshot, now
-        if now - max(self._moved_at, self._idle_at) >= self._patience:
+        if progress is not None and now - max(self._moved_at, self._idle_at) >= self._patience:
             self.learn("probe_stalled", PoolError(f"endpoint {self.name}: its engine stands still with work in hand"))
         else:
             self.learn("probe_ok")

@@ -81,11 +81,13 @@ class Pool:
         Raises PoolConfigError for a tier without endpoints, PermanentError, ContextOverflowError, and after the budget
         or the deadline OverloadError, TransientError or NoEndpointError, whichever came last.
         """
-        return await self._send(request, lambda member: member.endpoint.chat(request, _served(member)))
+        return await self._send(request, lambda member: member.endpoint.chat(request, _served(member), member.moved))
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """One raw completion. Raises as `chat` does."""
-        return await self._send(request, lambda member: member.endpoint.complete(request, _served(member)))
+        return await self._send(
+            request, lambda member: member.endpoint.complete(request, _served(member), member.moved)
+        )
 
     async def native_tools(self, tier: str) -> bool:
         """Whether every living endpoint of a tier speaks native tool calls; each is asked for one, once.
@@ -203,14 +205,13 @@ class Pool:
         up and sending again would only double its load.
         """
         task = asyncio.ensure_future(asking)
-        patience = self.config.first_byte_timeout
+        patience = left = self.config.first_byte_timeout
         try:
-            while not (await asyncio.wait({task}, timeout=patience))[0]:
-                still = member.still_for
-                if still is None or still >= patience:
-                    raise TransientError(
-                        f"endpoint {member.name}: no answer in {patience:g} s, and its engine stands still"
-                    )
+            while not (await asyncio.wait({task}, timeout=left))[0]:
+                left = patience - member.still_for
+                if left <= 0:
+                    told = f"no answer in {patience:g} s, and its engine stands still"
+                    raise TransientError(f"endpoint {member.name}: {told}")
             return task.result()
         finally:
             task.cancel()

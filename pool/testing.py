@@ -11,7 +11,7 @@ import json
 import re
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -27,6 +27,8 @@ from pool.errors import PermanentError, PoolError
 from pool.types import CANARY_TOOL, ChatRequest, Choice, CompletionRequest, Reply, ToolCall, Usage
 
 BLOCK = 16  # tokens of one block of the pretend KV cache; only whole blocks are reused
+TOKEN = re.compile(r"\w+|[^\w\s]")
+JSON_TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
 JSON = dict[str, Any]
 
 
@@ -51,7 +53,8 @@ class Slow:
 Scripted = str | JSON | Choice | Fault | Slow
 """One scripted answer: text, a JSON value to be sent as text, a whole choice, a fault, or any of these, slowly."""
 
-Script = Iterable[Scripted] | Callable[["Recorded"], Scripted] | None
+Script = Iterable[Scripted] | Callable[["Recorded"], Scripted | None] | None
+"""What the server says: a list played in order, a function of the request (None: what it would say unscripted)."""
 
 
 def error(status: int, message: str, *, type_: str = "BadRequestError", param: str | None = None) -> Fault:
@@ -164,6 +167,7 @@ class PretendServer:
     dropped: int = 0
     prompt_tokens: int = 0
     generated: int = 0
+    steps: int = 0
 
     def __post_init__(self) -> None:
         self._queue: deque[Scripted] = deque()
@@ -174,6 +178,8 @@ class PretendServer:
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._open = asyncio.Event()
+        self._open.set()
         self._transports: dict[tuple[str, int], asyncio.Transport] = {}
 
     @property
@@ -185,6 +191,14 @@ class PretendServer:
         """Append to the script."""
         self._scripted = True
         self._queue.extend(replies)
+
+    def hold(self) -> None:
+        """Answer nobody until `release`."""
+        self._open.clear()
+
+    def release(self) -> None:
+        """Answer those who wait, and everybody from now on."""
+        self._open.set()
 
     async def start(self) -> None:
         """Listen; after `stop` on the same port again."""
@@ -246,7 +260,7 @@ class PretendServer:
         return Response(status_code=self.health)
 
     async def _version(self, _: Request) -> Response:
-        return JSONResponse({"version": "0.0.0+pretend"})
+        return JSONResponse({"version": "0.32.0+pretend"})
 
     async def _models(self, _: Request) -> Response:
         card = {"id": self.model, "object": "model", "owned_by": "vllm", "root": self.model, "parent": None}
@@ -258,6 +272,10 @@ class PretendServer:
         counters = {"prompt_tokens": self.prompt_tokens, "generation_tokens": self.generated, "num_preemptions": 0}
         lines = [f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}" for name, value in gauges.items()]
         lines += [f"# TYPE vllm:{name} counter\nvllm:{name}_total{labels} {value}" for name, value in counters.items()]
+        steps = "vllm:iteration_tokens_total"
+        lines.append(
+            f"# TYPE {steps} histogram\n{steps}_sum{labels} {self.generated}\n{steps}_count{labels} {self.steps}"
+        )
         return PlainTextResponse("\n".join(lines) + "\n")
 
     async def _generate(self, request: Request) -> Response:
@@ -274,7 +292,8 @@ class PretendServer:
 
     def _next(self, recorded: Recorded) -> Scripted:
         if callable(self.script):
-            return self.script(recorded)
+            told = self.script(recorded)
+            return self._default(recorded) if told is None else told
         if self._queue:
             return self._queue.popleft()
         if self._scripted:
@@ -286,9 +305,7 @@ class PretendServer:
         if body.get("tools") and self.tools == "native":
             function = body["tools"][0]["function"]
             return call(function["name"], **example(function["parameters"]))
-        schema = body.get("structured_outputs", {}).get("json")
-        if body.get("response_format", {}).get("type") == "json_schema":
-            schema = body["response_format"]["json_schema"]["schema"]
+        schema = _schema(body)
         return "ok" if schema is None else json.dumps(example(schema), separators=(",", ":"))
 
     def _canary(self, recorded: Recorded) -> Scripted:
@@ -306,6 +323,8 @@ class PretendServer:
                 f"max_tokens={asked} cannot be greater than max_model_len={self.window}. Please request fewer output"
             )
             return error(400, f"{message} tokens. (parameter=max_tokens, value={asked})", param="max_tokens")
+        if (kind := (_schema(body) or {}).get("type", "object")) not in JSON_TYPES:
+            return error(400, f"Grammar error: Invalid type: {kind}")
         if body.get("tools") and self.tools == "refused" and body.get("tool_choice", "auto") == "auto":
             return error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
         return None
@@ -315,22 +334,28 @@ class PretendServer:
         while isinstance(scripted, Slow):
             seconds, scripted = seconds + scripted.seconds, scripted.then
         hangs = isinstance(scripted, Fault) and scripted.kind == "hang"
-        if (seconds or hangs) and not await self._linger(None if hangs else seconds, request):
+        if not await self._linger(self._stopping.wait() if hangs else self._pause(seconds), request):
             self.dropped += 1
             return Response(status_code=499)
         if isinstance(scripted, Fault):
             return self._fault(scripted, request)
         return self._answer(scripted, recorded)
 
-    async def _linger(self, seconds: float | None, request: Request) -> bool:
-        """Wait; False when the client hung up or the server stopped meanwhile."""
-        gone = asyncio.create_task(_hung_up(request))
-        stopping = asyncio.create_task(self._stopping.wait())
-        done, pending = await asyncio.wait({gone, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
+    async def _pause(self, seconds: float) -> None:
+        await self._open.wait()
+        await asyncio.sleep(seconds)
+
+    async def _linger(self, wait: Awaitable[object], request: Request) -> bool:
+        """Wait; False when the client hung up or the server stopped before that was over."""
+        waiting, gone, stopping = (
+            asyncio.ensure_future(what) for what in (wait, _hung_up(request), self._stopping.wait())
+        )
+        await asyncio.wait({waiting, gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stayed = waiting.done() and not stopping.done()
+        for task in (waiting, gone, stopping):
             task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        return not done
+        await asyncio.gather(waiting, gone, stopping, return_exceptions=True)
+        return stayed
 
     def _fault(self, fault: Fault, request: Request) -> Response:
         transport = self._transports.get((request.client.host, request.client.port)) if request.client else None
@@ -341,7 +366,7 @@ class PretendServer:
         return JSONResponse(fault.body, status_code=fault.status, headers=fault.headers)
 
     def _answer(self, scripted: str | JSON | Choice, recorded: Recorded) -> Response:
-        choice = _as_choice(scripted)
+        choice = _bounded(_as_choice(scripted), recorded.body)
         count = recorded.body.get("n") or 1
         usage = self._usage(recorded, choice, count)
         head = {"id": "pretend", "created": 0, "model": self.model, "usage": usage}
@@ -361,6 +386,7 @@ class PretendServer:
         generated = count * max(1, len(tokens(choice.content)))
         self.prompt_tokens += len(prompt)
         self.generated += generated
+        self.steps += 1
         return {
             "prompt_tokens": len(prompt),
             "completion_tokens": generated,
@@ -408,7 +434,7 @@ async def _hung_up(request: Request) -> None:
 
 def tokens(text: str) -> list[str]:
     """The pretend tokenizer: words and marks."""
-    return re.findall(r"\w+|[^\w\s]", text)
+    return TOKEN.findall(text)
 
 
 def _common(left: list[str], right: list[str]) -> int:
@@ -419,6 +445,27 @@ def _as_choice(scripted: str | JSON | Choice) -> Choice:
     if isinstance(scripted, Choice):
         return scripted
     return Choice(content=scripted if isinstance(scripted, str) else json.dumps(scripted))
+
+
+def _schema(body: JSON) -> JSON | None:
+    """The schema asked for in vLLM's own fields; any other field is not looked at, as with the real one."""
+    if body.get("response_format", {}).get("type") == "json_schema":
+        schema: JSON = body["response_format"]["json_schema"]["schema"]
+        return schema
+    plain: JSON | None = body.get("structured_outputs", {}).get("json")
+    return plain
+
+
+def _bounded(choice: Choice, body: JSON) -> Choice:
+    """The choice as the limits of the request leave it: cut at the first stop text, then at max_tokens."""
+    content = choice.content
+    for stop in body.get("stop") or ():
+        content = content.split(stop, 1)[0]
+    whole = list(TOKEN.finditer(content))
+    most = body.get("max_tokens") or len(whole)
+    if len(whole) > most:
+        return choice.model_copy(update={"content": content[: whole[most - 1].end()], "finish_reason": "length"})
+    return choice.model_copy(update={"content": content})
 
 
 def _chat_choice(choice: Choice, index: int) -> JSON:

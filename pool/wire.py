@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from openai.types import Completion
+from openai.types import Completion, CompletionUsage
 from openai.types.chat import ChatCompletion
 
 from pool.errors import PermanentError, TransientError
@@ -55,7 +55,7 @@ def read_chat(answer: object) -> tuple[tuple[Choice, ...], Usage]:
     if not isinstance(answer, ChatCompletion) or not answer.choices:
         raise TransientError(f"not a chat completion: {str(answer)[:200]}")
     try:
-        return tuple(_chat_choice(choice) for choice in answer.choices), _usage(answer)
+        return tuple(_chat_choice(choice) for choice in answer.choices), _usage_of(answer)
     except (AttributeError, TypeError, ValueError) as error:  # the SDK builds answers without checking them
         raise TransientError(f"a chat completion with parts missing: {error}") from error
 
@@ -65,8 +65,10 @@ def read_completion(answer: object) -> tuple[tuple[Choice, ...], Usage]:
     if not isinstance(answer, Completion) or not answer.choices:
         raise TransientError(f"not a completion: {str(answer)[:200]}")
     try:
-        choices = tuple(Choice(content=c.text or "", finish_reason=_finish(c.finish_reason)) for c in answer.choices)
-        return choices, _usage(answer)
+        choices = tuple(
+            Choice(content=c.text or "", finish_reason=read_finish(c.finish_reason)) for c in answer.choices
+        )
+        return choices, _usage_of(answer)
     except (AttributeError, TypeError, ValueError) as error:
         raise TransientError(f"a completion with parts missing: {error}") from error
 
@@ -114,7 +116,8 @@ def _common(request: ChatRequest | CompletionRequest, served: Served, count: int
 
 def _schema_fields(schema: JSON, served: Served) -> JSON:
     if served.kind == "llamacpp":
-        return {"json_schema": schema}
+        # its grammar engine (llguidance) else allows endless white space, on which small models spend all their tokens
+        return {"json_schema": {"x-guidance": {"whitespace_flexible": False}} | schema}
     if served.kind == "vllm":
         old = served.version is not None and _version(served.version) < STRUCTURED_OUTPUTS_SINCE
         return {"guided_json": schema} if old else {"structured_outputs": {"json": schema}}
@@ -150,31 +153,33 @@ def _chat_choice(choice: Any) -> Choice:
     return Choice(
         content=message.content or "",
         tool_calls=calls,
-        reasoning=_reasoning(message),
-        finish_reason=_finish(choice.finish_reason),
+        reasoning=read_reasoning(message),
+        finish_reason=read_finish(choice.finish_reason),
     )
 
 
-def _reasoning(message: Any) -> str:
+def read_reasoning(message: Any) -> str:
     """vLLM renamed `reasoning_content` to `reasoning`; other servers kept the old name."""
     extra = message.model_extra or {}
     return str(extra.get("reasoning") or extra.get("reasoning_content") or "")
 
 
-def _finish(reason: str | None) -> FinishReason:
+def read_finish(reason: str | None) -> FinishReason:
     """Raises TransientError for an answer that the server itself gave up."""
     if reason in ("error", "abort"):
         raise TransientError(f"the server broke off the answer: {reason}")
     return cast("FinishReason", reason) if reason in ("stop", "length", "tool_calls") else "other"
 
 
-def _usage(answer: ChatCompletion | Completion) -> Usage:
-    usage = answer.usage
-    if usage is None:
-        return Usage()
-    details = usage.prompt_tokens_details
+def _usage_of(answer: ChatCompletion | Completion) -> Usage:
+    return Usage() if answer.usage is None else read_usage(answer.usage)
+
+
+def read_usage(told: CompletionUsage) -> Usage:
+    """Our usage. A server that tells no details tells nothing of its cache, which is not zero."""
+    details = told.prompt_tokens_details
     return Usage(
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
+        prompt_tokens=told.prompt_tokens,
+        completion_tokens=told.completion_tokens,
         cached_tokens=details.cached_tokens if details else None,
     )

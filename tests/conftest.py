@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+pytest_plugins = ["tests.vllm_server"]
+
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """With AGENT_SWARM_NO_SKIP set a skipped test fails the run: there, every need of every test was provided."""

@@ -93,7 +93,7 @@ def _example(docs: Sequence[FieldDoc]) -> Iterator[str]:
 def _repository(docs: Sequence[FieldDoc]) -> Iterator[str]:
     yield "# What is known of a repository, by the broker's name for it."
     yield "# [repositories.sample]"
-    examples = {"test_command": '"python -m pytest -q"', "base": '"main"'}
+    examples = {"test_command": '"python3 -m pytest -q"', "base": '"main"'}
     for doc in docs:
         parent, _, name = doc.key.rpartition(".")
         if parent == "repositories.NAME":

@@ -17,7 +17,7 @@ FORMAT = """A task file is Markdown with settings in TOML between two lines of +
 
     +++
     repository = "sample"
-    test_command = "python -m pytest -q"
+    test_command = "python3 -m pytest -q"
     paths = ["sample/clamp.py"]
 
     [budget]

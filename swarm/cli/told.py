@@ -74,7 +74,12 @@ def _command(data: Data) -> str:
 
 
 def _candidate(data: Data) -> str:
-    return f"tried a repair: {_rest(data)}"
+    if not _text(data, "file"):
+        return f"tried a repair: {_rest(data)}"
+    place = f"{_text(data, 'file')}:{_text(data, 'line', '?')}"
+    change = f"{one_line(_text(data, 'old'), 50)} → {one_line(_text(data, 'new'), 50)}"
+    verdict = {True: "tests pass", False: "tests fail"}.get(data.get("passed") is True)
+    return f"tried {place}: {change}: {verdict}{_took(data)}"
 
 
 def _salvage(data: Data) -> str:

@@ -34,7 +34,7 @@ def row(view: TaskView, now: float) -> tuple[str, ...]:
         view.task.id,
         view.state.value,
         view.task.request.repository,
-        f"{view.spent.steps} steps, {amount(view.spent.tokens)} tokens",
+        f"{many(view.spent.steps, 'step')}, {amount(view.spent.tokens)} tokens",
         age(now - view.task.created),
         title(view),
     )
@@ -109,8 +109,8 @@ def run(test: TestRun | None) -> str:
 
 def spent(value: Spent) -> str:
     """What was spent, in words."""
-    parts = [f"{value.steps} steps", f"{amount(value.tokens)} tokens", seconds(value.wall)]
-    return ", ".join(parts) + (f", {value.attempts} attempts" if value.attempts else "")
+    parts = [many(value.steps, "step"), f"{amount(value.tokens)} tokens", seconds(value.wall)]
+    return ", ".join(parts) + (f", {many(value.attempts, 'attempt')}" if value.attempts else "")
 
 
 def timings(phases: dict[str, float]) -> str:
@@ -152,6 +152,11 @@ def endpoint(one: EndpointView) -> tuple[str, ...]:
 def amount(count: int) -> str:
     """A count of tokens, short."""
     return f"{count / 1000:.0f}k" if count >= 10_000 else f"{count / 1000:.1f}k" if count >= 1000 else str(count)
+
+
+def many(count: int, thing: str) -> str:
+    """A count of things, one or several."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def seconds(value: float) -> str:

@@ -106,7 +106,7 @@ name = "box"
 url = "http://127.0.0.1:9"
 tier = "fast"
 [repositories.sample]
-test_command = "python -m pytest -q"
+test_command = "python3 -m pytest -q"
 """
 
 BROKER = """

@@ -39,6 +39,8 @@ def step(kind: str, **data: Any) -> Step:
             "9 (8 cached) → 4",
         ),
         (step("command", argv=["pytest", "-k", "a b"], exit_code=1), "$ pytest -k 'a b' → exit 1"),
+        (step("candidate", file="a.py", line=3, old="x", new="y", passed=True), "tried a.py:3: x → y: tests pass"),
+        (step("candidate", score=1), "tried a repair: score=1"),
         (step("edit", path="a.py"), "edited a.py"),
         (step("sealed", files=["a", "b"], left_out=["x"]), "sealed 2 changed files: a, b; left out 1"),
         (step("report", verdict="passed", fixed=["t"], broken=[]), "checks passed: 1 mended, 0 broken"),

@@ -177,10 +177,8 @@ async def measure(ways: list[Way], state: Path) -> dict[str, Any]:
             runs = []
             for number in range(1, way.runs + 1):
                 runs.append(await one(fresh, pool, way.strategy()))
-                print(
-                    f"  {number:3} {'solved' if runs[-1].solved else 'FAILED'} {runs[-1].seconds:7.2f} s  {runs[-1].summary}"
-                )
-                sys.stdout.flush()
+                word = "solved" if runs[-1].solved else "FAILED"
+                print(f"  {number:3} {word} {runs[-1].seconds:7.2f} s  {runs[-1].summary}", flush=True)
             results[way.name] = summed(runs)
     return results
 

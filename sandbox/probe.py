@@ -26,6 +26,11 @@ def refused(act):
     except OSError:
         return True
     return False
+def alone(check):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if check() else 1)
+    return os.waitpid(pid, 0)[1] == 0
 def status(name):
     for line in open("/proc/self/status"):
         if line.startswith(name + ":"):
@@ -62,7 +67,7 @@ def forks():
         os.waitpid(pid, 0)
     return count
 limit_disk, limit_processes, names = int(sys.argv[1]), int(sys.argv[2]), set(sys.argv[3].split(","))
-socket_number = {"x86_64": 41, "aarch64": 198}.get(os.uname().machine, -1)
+socket_number, ptrace_number = {"x86_64": (41, 101), "aarch64": (198, 117)}.get(os.uname().machine, (-1, -1))
 held = [fd for fd in range(3, 256) if not refused(lambda: os.fstat(fd))]
 facts = {
     "no capability": all(int(status(n), 16) == 0 for n in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")),
@@ -75,8 +80,8 @@ facts = {
     "no socket family but unix and inet": all(family(n) for n in (9, 16, 17, 38, 40))
         and call(socket_number, ctypes.c_long((1 << 32) + 40), 1, 0)[0] == -1,
     "no io_uring": call(425, 1, ctypes.create_string_buffer(256)) == (-1, errno.EPERM),
-    "no ptrace": libc.ptrace(0, 0, None, None) == -1,
-    "no new user namespace": libc.unshare(0x10000000) == -1,
+    "no ptrace": call(ptrace_number, 16, 1 << 30, 0, 0) == (-1, errno.EPERM),  # of nobody: ESRCH where it is allowed
+    "no new user namespace": alone(lambda: libc.unshare(0x10000000) == -1),
     "read-only system": all(refused(lambda p=p: open(p, "w")) for p in ("/x", "/usr/x", "/etc/x", "/dev/x", "/bin/x")),
     "no process of the host in sight": len([p for p in os.listdir("/proc") if p.isdigit()]) < 10,
     "no variable of the daemon": not [n for n in os.environ if n not in names],

@@ -14,6 +14,7 @@ import stat
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -47,12 +48,20 @@ def serve(config: BrokerConfig) -> None:
     """Runs until SIGTERM or SIGINT; running calls may finish. Raises ConfigError and AuditError before listening."""
     harden_process()
     os.umask(0o077)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)  # until the loop takes over: what was begun is reconciled at the next start
     with _alone(config.state), contextlib.closing(build(config)) as service:
         service.audit.append("start", uid=os.geteuid(), repositories=",".join(sorted(config.repositories)))
-        service.reconcile()
-        with _listening(config) as listener:
-            asyncio.run(_run(service, config, listener))
-        service.audit.append("stop")
+        try:
+            service.reconcile()
+            with _listening(config) as listener:
+                asyncio.run(_run(service, config, listener))
+        finally:
+            service.audit.append("stop")
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 async def _run(service: Service, config: BrokerConfig, listener: socket.socket) -> None:
@@ -146,8 +155,10 @@ def _listening(config: BrokerConfig) -> Iterator[socket.socket]:
                 os.chown(path, -1, grp.getgrnam(config.socket_group).gr_gid)
             path.chmod(0o660 if config.socket_group is not None else 0o666)
             listener.listen(_CONNECTIONS)
-            yield listener
-            path.unlink(missing_ok=True)
+            try:
+                yield listener
+            finally:
+                path.unlink(missing_ok=True)
     except KeyError:
         raise ConfigError(f"there is no group {config.socket_group!r}", "correct socket_group") from None
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -69,10 +70,10 @@ class Store:
         """The base's tree with paths replaced (bytes, or mode and bytes) or removed (None)."""
         index = {"GIT_INDEX_FILE": str(self.path / "scratch.index")}
         self.git("read-tree", *([base] if base else ["--empty"]), **index)
-        lines = []
+        lines, blobs = [], functools.cache(self.blob)
         for path, change in changes.items():
             mode, content = change if isinstance(change, tuple) else ("100644", change)
-            oid = "0" * 40 if content is None else content.decode() if mode == "160000" else self.blob(content)
+            oid = "0" * 40 if content is None else content.decode() if mode == "160000" else blobs(content)
             lines.append(f"{'0' if content is None else mode} {oid}\t{path}\0")
         self.git("update-index", "-z", "--index-info", stdin="".join(lines).encode(), **index)
         return self.git("write-tree", **index)

@@ -78,7 +78,7 @@ def _candidate(data: Data) -> str:
         return f"tried a repair: {_rest(data)}"
     place = f"{_text(data, 'file')}:{_text(data, 'line', '?')}"
     change = f"{one_line(_text(data, 'old'), 50)} → {one_line(_text(data, 'new'), 50)}"
-    verdict = {True: "tests pass", False: "tests fail"}.get(data.get("passed") is True)
+    verdict = "tests pass" if data.get("passed") is True else "tests fail"
     return f"tried {place}: {change}: {verdict}{_took(data)}"
 
 

@@ -14,7 +14,7 @@ class Sandbox(Protocol):
 
     @property
     def name(self) -> str:
-        """A name that the backend knows it by (container name, scratch folder)."""
+        """A name that the backend knows it by (of a container or a control group)."""
 
     async def run(self, command: Command) -> Outcome:
         """Run one command to its end. Raises SandboxError only when the machinery itself is broken."""

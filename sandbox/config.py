@@ -18,8 +18,9 @@ class SandboxConfig(Frozen):
     image: str = Field(default="agent-swarm/base:1", description="local Docker image; scripts/build-image makes it")
     runtime: str | None = Field(default=None, description="OCI runtime for Docker, for example crun; default: its own")
     cgroup: str = Field(
-        default="agent-swarm", description="bubblewrap: control group below which sandboxes are limited; must be ours"
+        default="agent-swarm",
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$",
+        description="bubblewrap: control group below which sandboxes are limited; must be ours",
     )
-    scratch: str | None = Field(default=None, description="bubblewrap: folder for workspaces; default: state folder")
     env: dict[str, str] = Field(default_factory=dict, description="variables set inside; nothing else gets in")
     limits: Limits = Field(default=Limits(), description="bounds of every sandbox; bytes and seconds")

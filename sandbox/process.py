@@ -76,7 +76,7 @@ async def run_process(start: Start, *, stdin: bytes = b"", timeout: float, outpu
     """Run to the end, or kill at ``timeout`` seconds; keep ``output`` bytes. Raises OSError when it cannot start.
 
     Standard output and error come interleaved unless ``errors_apart``. Output over the cap is read and dropped, so the
-    process never blocks on it. A left-over that holds the output open after the end is killed too.
+    process never blocks on it. What is left of its group is killed, and nothing that holds the output open holds us.
     """
     began = time.monotonic()
     process = await _spawn(start, stdin=bool(stdin))
@@ -88,7 +88,7 @@ async def run_process(start: Start, *, stdin: bytes = b"", timeout: float, outpu
     timed_out = False
     try:
         try:
-            await asyncio.wait_for(process.wait(), timeout)
+            await asyncio.wait_for(_ended(process), timeout)
             await asyncio.wait(pumps, timeout=_GRACE)
         except TimeoutError:
             timed_out = True
@@ -122,7 +122,7 @@ async def stream_process(start: Start, *, timeout: float, output: int) -> AsyncG
             if seen > output:
                 raise ProcessFailedError(f"gave more than {output} bytes")
             yield chunk
-        code = await asyncio.wait_for(process.wait(), _GRACE)
+        code = await asyncio.wait_for(_ended(process), _GRACE)
         await asyncio.wait([listening], timeout=_GRACE)
         if code:
             said = errors.result()[0].decode("utf-8", "replace").strip()[-500:]
@@ -144,7 +144,7 @@ async def feed_process(start: Start, stream: AsyncIterator[bytes], *, timeout: f
     try:
         async with asyncio.timeout(timeout):
             await _feed_stream(process.stdin, stream)
-            code = await process.wait()
+            code = await _ended(process)
             await asyncio.wait(pumps, timeout=_GRACE)
         if code:
             said = errors.result()[0].decode("utf-8", "replace").strip()[-500:]
@@ -182,6 +182,18 @@ async def _spawn(start: Start, *, stdin: bool) -> asyncio.subprocess.Process:
     )
 
 
+async def _ended(process: asyncio.subprocess.Process) -> int:
+    """Wait for the end of the process itself; asyncio's own wait also waits for whoever else holds its pipes."""
+    waiting = asyncio.ensure_future(process.wait())
+    try:
+        while process.returncode is None:
+            await asyncio.wait([waiting], timeout=0.05)
+    finally:
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    return process.returncode
+
+
 async def _pump(stream: asyncio.StreamReader | None, kept: HeadTail) -> None:
     while stream is not None and (chunk := await stream.read(_CHUNK)):
         kept.add(chunk)
@@ -209,7 +221,7 @@ async def _feed_stream(stream: asyncio.StreamWriter | None, source: AsyncIterato
 async def _settle(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait for the end after a kill; what still holds a pipe after that is cut off by closing our side."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _GRACE)
+        await asyncio.wait_for(_ended(process), _GRACE)
     await asyncio.wait(tasks, timeout=_GRACE)
     for task in tasks:
         task.cancel()

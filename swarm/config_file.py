@@ -139,13 +139,11 @@ def _absolute(settings: Settings, folder: Path) -> Settings:
         update={name: _under(folder, getattr(settings.daemon, name)) for name in ("state", "socket")}
     )
     broker = settings.broker.model_copy(update={"socket": _under(folder, settings.broker.socket)})
-    sandbox, embedded = settings.sandbox, settings.pool.embedded
-    if sandbox.scratch:
-        sandbox = sandbox.model_copy(update={"scratch": str(_under(folder, Path(sandbox.scratch)))})
+    embedded = settings.pool.embedded
     if embedded.weights:
         embedded = embedded.model_copy(update={"weights": str(_under(folder, Path(embedded.weights)))})
     pool = settings.pool.model_copy(update={"embedded": embedded})
-    return settings.model_copy(update={"daemon": daemon, "broker": broker, "sandbox": sandbox, "pool": pool})
+    return settings.model_copy(update={"daemon": daemon, "broker": broker, "pool": pool})
 
 
 def _under(folder: Path, path: Path) -> Path:

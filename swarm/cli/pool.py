@@ -26,7 +26,7 @@ from swarm.errors import DaemonError
 from swarm.types import EndpointView
 
 app = typer.Typer(no_args_is_help=True)
-LOOK = 10.0  # seconds for a server to show that it lives
+LOOK = 4.0  # seconds for a server to show that it lives
 
 
 @app.callback()

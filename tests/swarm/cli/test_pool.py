@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import tomllib
@@ -56,7 +57,7 @@ def test_the_lines_that_join_an_endpoint_do() -> None:
 @pytest.mark.model
 def test_the_embedded_model_serves_until_ctrl_c(installation) -> None:
     words = installation.words("pool", "up", "--embedded", "--json", "--log", str(installation.folder / "embedded.log"))
-    env = installation.env | {"HOME": "/root", "XDG_CACHE_HOME": ""}
+    env = installation.env | {name: os.environ.get(name, "") for name in ("HOME", "XDG_CACHE_HOME")}
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
         assert serving.stderr is not None

@@ -18,6 +18,7 @@ from swarm.delivery import BrokerClient, Offer, compose, mirror_request
 from swarm.engine import Engine
 from swarm.errors import BrokerError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
+from swarm.journal import surviving
 from swarm.ledger import BudgetLedger
 from swarm.rows import Claim
 from swarm.store import Store
@@ -228,12 +229,12 @@ class AttemptRun:
         )
 
     async def _past(self) -> tuple[Step, ...]:
-        """Lines of this attempt from before the daemon died; empty when it had not begun to work."""
+        """This attempt's lines from before the daemon died, as far as its salvage goes; empty when it had not begun."""
         lines = await self._store.steps(self._task.id, attempt=self._claim.attempt.id)
         if not any(line.kind == "phase_started" and line.data["phase"] == Phase.WORK.value for line in lines):
             return ()
         await self._record("note", {"text": "interrupted", "reason": "the daemon stopped in the middle of the work"})
-        return lines
+        return surviving(lines)
 
     def _fresh(self, sealed: SealedTree) -> Callable[[str], AbstractAsyncContextManager[Sandbox]]:
         def fresh(tree: str) -> AbstractAsyncContextManager[Sandbox]:

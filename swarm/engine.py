@@ -7,6 +7,7 @@ happens to the process; one that was cut short is. What a phase returns is text 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Coroutine
@@ -84,18 +85,19 @@ class DbosEngine:
         self._workflow: Flow | None = None
 
     async def recover(self, flow: Flow) -> tuple[str, ...]:
-        keep_private(self._path)
         try:
+            _require_sound(self._path)
             DBOS(config=_config(self._path))
             self._workflow = DBOS.workflow(name="attempt", max_recovery_attempts=LIVES)(self._wrap(flow))
             # Not in a thread: DBOS runs the flows on the loop that it is launched from.
             DBOS.launch()
-        except (sa.exc.DatabaseError, dbos_error.DBOSException) as error:
+        except (sa.exc.DatabaseError, sqlite3.DatabaseError, dbos_error.DBOSException) as error:
             await _destroy()
+            why = str(getattr(error, "orig", error))
             mend = (
-                f"stop every daemon and move it away: mv {self._path} {self._path}.broken (running attempts start over)"
+                f"stop every daemon, then: mv {self._path} {self._path}.broken (attempts that were running start over)"
             )
-            raise StoreError(f"the engine's database {self._path} cannot be used: {error}", mend) from error
+            raise StoreError(f"the engine's database {self._path} cannot be used: {why}", mend) from error
         return await self.unfinished()
 
     async def run(self, name: str) -> Ended:
@@ -116,6 +118,9 @@ class DbosEngine:
                 case _:
                     pass
         ended = await asyncio.shield(future)
+        if ended.how in {"done", "failed"}:
+            with contextlib.suppress(Exception):  # told by ``ended``; what is waited for is that DBOS wrote it down
+                await handle.get_result(polling_interval_sec=0.1)
         self._ended.pop(name, None)
         return ended
 
@@ -179,6 +184,15 @@ class DbosEngine:
         future = self._ended.setdefault(name, asyncio.get_running_loop().create_future())
         if not future.done():
             future.set_result(ended)
+
+
+def _require_sound(path: Path) -> None:
+    """Look before DBOS does, which would tell of a damaged file with a traceback. Raises sqlite3.DatabaseError."""
+    keep_private(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        told = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if told != "ok":
+            raise sqlite3.DatabaseError(told)
 
 
 async def _destroy() -> None:

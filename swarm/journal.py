@@ -19,7 +19,8 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     fault           kind, what, why, mend                  broken machinery
     cancel          —                                      a person asked to stop
 
-Lines between the last `salvage` and the note "interrupted" happened, but what they changed in the workspace is lost.
+A line with ``changed: true`` in its data tells of a change to the workspace, which outlives a crash from the next
+`salvage` on; see `surviving`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -53,6 +55,16 @@ def read(
     if attempt is not None:
         query = query.where(steps.c.attempt == attempt)
     return tuple(_step(row) for row in connection.execute(query))
+
+
+def surviving(lines: Sequence[Step]) -> tuple[Step, ...]:
+    """The lines that a restored workspace agrees with: up to the first change that no salvage followed.
+
+    A strategy that is given these takes a change that was lost for a call that was interrupted, and makes it again.
+    """
+    saved = max((index for index, line in enumerate(lines) if line.kind == "salvage"), default=-1)
+    lost = (index for index, line in enumerate(lines) if index > saved and line.data.get("changed"))
+    return tuple(lines[: next(lost, len(lines))])
 
 
 def phase_seconds(connection: sa.Connection, tasks: tuple[str, ...]) -> dict[str, dict[str, float]]:

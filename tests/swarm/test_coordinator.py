@@ -262,7 +262,7 @@ class TestCancel:
         assert view.state is TaskState.CANCELLED
 
     async def test_while_it_is_delivered_is_too_late(self, bench: Any, own_broker: Any, name: str) -> None:
-        bench.broker, bench.patience = own_broker, 3.0
+        bench.broker, bench.patience = own_broker, 1.0
         own_broker.start()
         async with bench.open():
             bench.test_command = f"sleep 0.5; {bench.test_command}"

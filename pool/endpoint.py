@@ -143,16 +143,13 @@ class Endpoint:
         Raises EndpointDeadError where nobody listens, TransientError where no whole answer came in time, PermanentError
         where the server is of no use as configured.
         """
-        with self._classed():
-            async with asyncio.timeout(PROBE_TIMEOUT):
-                health, models, metrics = await asyncio.gather(
-                    self._http.get("/health"), self._http.get("/v1/models"), self._http.get("/metrics")
-                )
-                if 503 in (health.status_code, models.status_code):
-                    return Pulse(served=None)
-                self._check(models)
-                served = read_models(self.name, models.json(), self.config.model)
-                return Pulse(served=await self._details(served), snapshot=_snapshot(metrics))
+        try:
+            with self._classed():
+                async with asyncio.timeout(PROBE_TIMEOUT):
+                    return await self._look()
+        except PoolError:
+            self._known = None  # whoever answers next may be another server
+            raise
 
     async def calls_tools(self, served: Served) -> bool:
         """Ask once for a tool call: does one come, well formed? Raises PoolError where nothing was learnt."""
@@ -169,6 +166,15 @@ class Endpoint:
         except PermanentError:  # vLLM without --enable-auto-tool-choice says 400, others 422 or 501
             return False
         return any(_fits(call) for choice in answer.choices for call in choice.tool_calls)
+
+    async def _look(self) -> Pulse:
+        asked = (self._http.get(path) for path in ("/health", "/v1/models", "/metrics"))
+        health, models, metrics = await asyncio.gather(*asked)
+        if 503 in (health.status_code, models.status_code):
+            return Pulse(served=None)
+        self._check(models)
+        served = read_models(self.name, models.json(), self.config.model)
+        return Pulse(served=await self._details(served), snapshot=_snapshot(metrics))
 
     async def _gather(self, ask: Callable[[int], Awaitable[Part]], wanted: int, served: Served) -> Answer:
         """Ask until there are as many samples as wanted.

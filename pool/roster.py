@@ -137,8 +137,8 @@ class Member:
         if served is None:
             self.learn("probe_unready", PoolError(f"endpoint {self.name}: it answers that it is not ready"))
             return
-        if self.served is not None and self.served != served and self.config.tools == "auto":
-            self.native_tools = None
+        if self.config.tools == "auto" and (self.liveness.state == "down" or self.served not in (None, served)):
+            self.native_tools = None  # it may have been started anew with other flags
         self.served = served
         before = self._snapshot.progress if self._snapshot else None
         progress = snapshot.progress if snapshot else None

@@ -150,12 +150,18 @@ class Recorded:
 
 @dataclass
 class PretendServer:
-    """A pretend vLLM server. ``requests`` holds what it was asked; probes for tool calls are held apart."""
+    """A pretend vLLM server. ``requests`` holds what it was asked.
+
+    The pool's canary for tool calls takes nothing from the script and is held apart, in ``probes``: ``tools`` says how
+    it is answered (``refused``: as a vLLM without a tool parser), or ``canary`` does so outright. ``running``, ``peak``
+    and ``dropped`` count requests inside, most at a time, and those whose client hung up.
+    """
 
     script: Script = None
     model: str = "pretend"
     window: int = 8192
     tools: Literal["native", "text", "refused"] = "native"
+    canary: Scripted | None = None
     details: bool = True
     delay: float = 0.0
     health: int = 200
@@ -309,6 +315,8 @@ class PretendServer:
         return "ok" if schema is None else json.dumps(example(schema), separators=(",", ":"))
 
     def _canary(self, recorded: Recorded) -> Scripted:
+        if self.canary is not None:
+            return self.canary
         return self._default(recorded) if self.tools == "native" else "I would call the tool."
 
     def _refusal(self, recorded: Recorded) -> Fault | None:

@@ -165,7 +165,9 @@ def read_reasoning(message: Any) -> str:
 
 
 def read_finish(reason: str | None) -> FinishReason:
-    """Raises TransientError for an answer that the server itself gave up."""
+    """Raises TransientError for an answer that the server gave up, or that does not say how it ended."""
+    if reason is None:
+        raise TransientError("the answer does not say how it ended: it is torn")
     if reason in ("error", "abort"):
         raise TransientError(f"the server broke off the answer: {reason}")
     return cast("FinishReason", reason) if reason in ("stop", "length", "tool_calls") else "other"

@@ -228,7 +228,7 @@ async def test_wedged_engine_is_left_though_its_health_is_good() -> None:
 
 
 async def test_slow_answer_is_waited_for_while_the_engine_moves() -> None:
-    async with one(Slow(1.2, "slow but sure"), first_byte_timeout=0.3) as (pool, server):
+    async with one(Slow(3.5, "slow but sure"), first_byte_timeout=1.2) as (pool, server):
 
         async def work() -> None:
             while True:
@@ -390,6 +390,17 @@ async def test_tool_canary_that_failed_is_asked_again() -> None:
         assert await pool.native_tools("small") is False
         assert status(pool, "a").native_tools is None
         server.window = 8192
+        assert await pool.native_tools("small") is True
+
+
+async def test_server_restarted_with_other_flags_is_asked_for_a_tool_call_again() -> None:
+    async with pretend_vllm(tools="refused") as server, Pool(settings(server)) as pool:
+        assert await pool.native_tools("small") is False
+        await server.stop()
+        await until(lambda: status(pool, "a").state == "down")
+        server.tools = "native"
+        await server.start()
+        await pool.ready("small", 5)
         assert await pool.native_tools("small") is True
 
 

@@ -15,6 +15,8 @@ from stack import Layout, Source, Stack, prepare, weights
 
 SAMPLE = Source("sample", CHECKOUT / "examples" / "sample-repository", "python3 -m pytest -q")
 UNSOLVABLE = Source("unsolvable", Path(__file__).parent / "unsolvable", "python3 -m pytest -q")
+WORDS = "Some tests of this repository fail. Find the fault in the package and mend it; do not change the tests."
+
 collect_ignore = ["unsolvable"]  # a repository for the agent, not tests of ours
 
 MakeStack = Callable[..., tuple[Stack, str]]

@@ -12,9 +12,8 @@ from canary import started_by
 from house import House
 from proof import Proof, leaks, leaks_inside
 from stack import Source, Stack, StackError
-from tests.acceptance.conftest import SAMPLE, UNSOLVABLE, MakeStack
+from tests.acceptance.conftest import SAMPLE, UNSOLVABLE, WORDS, MakeStack
 
-WORDS = "Some tests of this repository fail. Find the fault in the package and mend it; do not change the tests."
 NAP = "sleep 6.125"
 SLOW = Source("sample", SAMPLE.folder, f"{NAP}; python3 -m pytest -q")
 

@@ -128,8 +128,8 @@ def search(asked: dict[str, list[str]], secret: bytes) -> Iterator[str]:
     seen = started_by([int(pid) for pid in asked["trees"]]) if "trees" in asked else everyone
     for pid in seen - {os.getpid(), os.getppid()}:
         yield from in_process(pid, secret)
-    for pid in asked.get("memory", []):
-        yield from in_memory(int(pid), secret)
+    for known in asked.get("memory", []):
+        yield from in_memory(int(known), secret)
     for path in asked.get("shut", []):
         yield from open_doors(Path(path))
 

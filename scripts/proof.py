@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.factory import choose_backend
-
 from house import Account
 from sandbox.config import SandboxConfig
+from sandbox.factory import choose_backend
 from sandbox.types import Command, Outcome, SandboxSpec
 from stack import Stack, StackError, environment, git, identity
 

@@ -21,7 +21,7 @@ class Chat(Protocol):
         """One raw completion. Raises PoolError."""
 
     async def native_tools(self, tier: str) -> bool:
-        """Whether the tier's endpoints really speak native tool calls; else they are spoken as text. Raises PoolError."""
+        """Whether the tier's endpoints speak native tool calls; else they are spoken as text. Raises PoolError."""
 
 
 class Ledger(Protocol):

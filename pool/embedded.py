@@ -20,9 +20,8 @@ import platformdirs
 from pydantic import SecretStr
 
 from pool import llama_child
-from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
+from pool.config import EmbeddedConfig, EndpointConfig
 from pool.errors import EmbeddedError
-from pool.router import Pool
 
 MODEL = "SmolLM2-135M-Instruct"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -81,20 +80,6 @@ async def serve_embedded(
             tools="text",  # seen: the model's template shows it no tools, and it answers in plain text
             max_in_flight=config.parallel * 8,
         )
-
-
-@asynccontextmanager
-async def open_pool(config: PoolConfig, *, log: Path, environ: Mapping[str, str] | None = None) -> AsyncIterator[Pool]:
-    """The pool of a configuration, with the embedded model served and joined where that is enabled.
-
-    Raises EmbeddedError.
-    """
-    async with contextlib.AsyncExitStack() as stack:
-        endpoints = config.endpoints
-        if config.embedded.enabled:
-            own = await stack.enter_async_context(serve_embedded(config.embedded, log=log, environ=environ))
-            endpoints = (*endpoints, own)
-        yield await stack.enter_async_context(Pool(config.model_copy(update={"endpoints": endpoints})))
 
 
 def _folders(environ: Mapping[str, str]) -> list[Path]:

@@ -1,14 +1,12 @@
 """Pretend parts for tests: a vLLM server over real HTTP that follows a script, and a pool that does.
 
-The server keeps the facts that `tests/contract` also asks of a real vLLM and of the embedded llama.cpp server: its
-routes, its error bodies, its metrics, its silent disregard of fields it does not know.
+The server keeps the facts that `tests/contract` also asks of a real vLLM and of the embedded llama.cpp server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -24,128 +22,39 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pool.errors import PermanentError, PoolError
-from pool.types import CANARY_TOOL, ChatRequest, Choice, CompletionRequest, Reply, ToolCall, Usage
+from pool.pretend import (
+    BLOCK,
+    JSON,
+    Fault,
+    Recorded,
+    Script,
+    Scripted,
+    Slow,
+    as_choice,
+    bounded,
+    call,
+    chat_choice,
+    common,
+    cut,
+    engine_dead,
+    error,
+    example,
+    hang,
+    metrics_page,
+    overflow,
+    overload,
+    refusal,
+    reset,
+    schema_of,
+    server_error,
+    tokens,
+)
+from pool.types import CANARY_TOOL, ChatRequest, Choice, CompletionRequest, Reply, Usage
 
-BLOCK = 16  # tokens of one block of the pretend KV cache; only whole blocks are reused
-TOKEN = re.compile(r"\w+|[^\w\s]")
-JSON_TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
-JSON = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that goes wrong instead of a reply. Made by the functions below."""
-
-    kind: Literal["status", "reset", "cut", "hang"]
-    status: int = 500
-    body: JSON = field(default_factory=dict)
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Slow:
-    """A reply (or fault) that takes its time, in seconds."""
-
-    seconds: float
-    then: Scripted = "ok"
-
-
-Scripted = str | JSON | Choice | Fault | Slow
-"""One scripted answer: text, a JSON value to be sent as text, a whole choice, a fault, or any of these, slowly."""
-
-Script = Iterable[Scripted] | Callable[["Recorded"], Scripted | None] | None
-"""What the server says: a list played in order, a function of the request (None: what it would say unscripted)."""
-
-
-def error(status: int, message: str, *, type_: str = "BadRequestError", param: str | None = None) -> Fault:
-    """An error in vLLM's shape."""
-    body = {"error": {"message": message, "type": type_, "param": param, "code": status}}
-    return Fault("status", status, body)
-
-
-def overload(retry_after: float | None = None, status: int = 429) -> Fault:
-    """The server is full; ``retry_after`` is told in the header, in seconds."""
-    headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
-    body = error(status, "too many requests", type_="ServiceUnavailableError").body
-    return Fault("status", status, body, headers)
-
-
-def server_error() -> Fault:
-    """A plain 500."""
-    return error(500, "Internal server error", type_="InternalServerError")
-
-
-def engine_dead() -> Fault:
-    """What vLLM says when its engine has died; the process leaves soon after."""
-    message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-    return error(500, message, type_="InternalServerError")
-
-
-def overflow(window: int = 4096) -> Fault:
-    """vLLM's refusal of a prompt that is too long."""
-    return error(
-        400,
-        f"This model's maximum context length is {window} tokens. However, your prompt contains at least {window + 1} "
-        "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input "
-        f"prompt. (parameter=input_tokens, value={window + 1})",
-        param="input_tokens",
-    )
-
-
-def reset() -> Fault:
-    """The connection is reset before the first byte of an answer."""
-    return Fault("reset")
-
-
-def cut() -> Fault:
-    """The connection is reset after the headers and a part of the body."""
-    return Fault("cut")
-
-
-def hang() -> Fault:
-    """No answer, ever."""
-    return Fault("hang")
-
-
-def call(name: str, /, **arguments: Any) -> Choice:
-    """A choice that calls one tool."""
-    return Choice(
-        tool_calls=(ToolCall(id=f"call-{name}", name=name, arguments=json.dumps(arguments)),),
-        finish_reason="tool_calls",
-    )
-
-
-def example(schema: JSON) -> Any:
-    """A smallest value that fits a JSON schema (of the plain kind: no references)."""
-    fixed = [schema["const"]] if "const" in schema else schema.get("enum", ())
-    if fixed:
-        return fixed[0]
-    branches = schema.get("anyOf") or schema.get("oneOf")
-    if branches:
-        return example(branches[0])
-    kind = schema.get("type", "string")
-    if kind == "object":
-        return {name: example(inner) for name, inner in schema.get("properties", {}).items()}
-    if kind == "array":
-        return [example(schema.get("items", {}))] * schema.get("minItems", 0)
-    plain = {"boolean": True, "null": None, "string": "x" * schema.get("minLength", 2)}
-    return plain.get(kind, schema.get("minimum", 0))
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One request as the server got it."""
-
-    path: str
-    body: JSON
-    headers: dict[str, str]
-
-    @property
-    def prompt(self) -> str:
-        """The text that a model would see."""
-        if "prompt" in self.body:
-            return str(self.body["prompt"])
-        return "\n".join(str(message.get("content") or "") for message in self.body.get("messages", ()))
+__all__ = [
+    "Fault", "PretendServer", "Recorded", "Script", "Scripted", "ScriptedPool", "Slow", "call", "cut", "engine_dead",
+    "error", "hang", "overflow", "overload", "pretend_vllm", "reset", "server_error",
+]  # fmt: skip
 
 
 @dataclass
@@ -273,16 +182,8 @@ class PretendServer:
         return JSONResponse({"object": "list", "data": [{**card, "max_model_len": self.window}]})
 
     async def _metrics(self, _: Request) -> Response:
-        labels = f'{{engine="0",model_name="{self.model}"}}'
-        gauges = {"num_requests_running": self.running, "num_requests_waiting": 0, "kv_cache_usage_perc": 0.0}
-        counters = {"prompt_tokens": self.prompt_tokens, "generation_tokens": self.generated, "num_preemptions": 0}
-        lines = [f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}" for name, value in gauges.items()]
-        lines += [f"# TYPE vllm:{name} counter\nvllm:{name}_total{labels} {value}" for name, value in counters.items()]
-        steps = "vllm:iteration_tokens_total"
-        lines.append(
-            f"# TYPE {steps} histogram\n{steps}_sum{labels} {self.generated}\n{steps}_count{labels} {self.steps}"
-        )
-        return PlainTextResponse("\n".join(lines) + "\n")
+        counts = {"prompt_tokens": self.prompt_tokens, "generation_tokens": self.generated, "steps": self.steps}
+        return PlainTextResponse(metrics_page(self.model, self.running, counts))
 
     async def _generate(self, request: Request) -> Response:
         recorded = Recorded(request.url.path, await request.json(), dict(request.headers))
@@ -291,7 +192,9 @@ class PretendServer:
         self.running += 1
         self.peak = max(self.peak, self.running)
         try:
-            scripted = self._refusal(recorded) or (self._canary(recorded) if probe else self._next(recorded))
+            scripted = refusal(recorded, self.model, self.window, self.tools) or (
+                self._canary(recorded) if probe else self._next(recorded)
+            )
             return await self._play(scripted, recorded, request)
         finally:
             self.running -= 1
@@ -311,31 +214,13 @@ class PretendServer:
         if body.get("tools") and self.tools == "native":
             function = body["tools"][0]["function"]
             return call(function["name"], **example(function["parameters"]))
-        schema = _schema(body)
+        schema = schema_of(body)
         return "ok" if schema is None else json.dumps(example(schema), separators=(",", ":"))
 
     def _canary(self, recorded: Recorded) -> Scripted:
         if self.canary is not None:
             return self.canary
         return self._default(recorded) if self.tools == "native" else "I would call the tool."
-
-    def _refusal(self, recorded: Recorded) -> Fault | None:
-        body = recorded.body
-        if body.get("model") != self.model:
-            message = f"The model `{body.get('model')}` does not exist. Valid aliases: {self.model}."
-            return error(404, message, type_="NotFoundError", param="model")
-        if len(tokens(recorded.prompt)) > self.window:
-            return overflow(self.window)
-        if (asked := body.get("max_tokens") or 0) > self.window:
-            message = (
-                f"max_tokens={asked} cannot be greater than max_model_len={self.window}. Please request fewer output"
-            )
-            return error(400, f"{message} tokens. (parameter=max_tokens, value={asked})", param="max_tokens")
-        if (kind := (_schema(body) or {}).get("type", "object")) not in JSON_TYPES:
-            return error(400, f"Grammar error: Invalid type: {kind}")
-        if body.get("tools") and self.tools == "refused" and body.get("tool_choice", "auto") == "auto":
-            return error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
-        return None
 
     async def _play(self, scripted: Scripted, recorded: Recorded, request: Request) -> Response:
         seconds = self.delay
@@ -374,12 +259,12 @@ class PretendServer:
         return JSONResponse(fault.body, status_code=fault.status, headers=fault.headers)
 
     def _answer(self, scripted: str | JSON | Choice, recorded: Recorded) -> Response:
-        choice = _bounded(_as_choice(scripted), recorded.body)
+        choice = bounded(as_choice(scripted), recorded.body)
         count = recorded.body.get("n") or 1
         usage = self._usage(recorded, choice, count)
         head = {"id": "pretend", "created": 0, "model": self.model, "usage": usage}
         if recorded.path.endswith("/chat/completions"):
-            choices = [_chat_choice(choice, index) for index in range(count)]
+            choices = [chat_choice(choice, index) for index in range(count)]
             return JSONResponse({**head, "object": "chat.completion", "choices": choices})
         choices = [
             {"index": index, "text": choice.content, "finish_reason": choice.finish_reason, "logprobs": None}
@@ -389,7 +274,7 @@ class PretendServer:
 
     def _usage(self, recorded: Recorded, choice: Choice, count: int) -> JSON:
         prompt = tokens(recorded.prompt)
-        cached = max((_common(prompt, seen) for seen in self._seen), default=0) // BLOCK * BLOCK
+        cached = max((common(prompt, seen) for seen in self._seen), default=0) // BLOCK * BLOCK
         self._seen.append(prompt)
         generated = count * max(1, len(tokens(choice.content)))
         self.prompt_tokens += len(prompt)
@@ -438,56 +323,6 @@ class _Cut(Response):
 async def _hung_up(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def tokens(text: str) -> list[str]:
-    """The pretend tokenizer: words and marks."""
-    return TOKEN.findall(text)
-
-
-def _common(left: list[str], right: list[str]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-
-
-def _as_choice(scripted: str | JSON | Choice) -> Choice:
-    if isinstance(scripted, Choice):
-        return scripted
-    return Choice(content=scripted if isinstance(scripted, str) else json.dumps(scripted))
-
-
-def _schema(body: JSON) -> JSON | None:
-    """The schema asked for in vLLM's own fields; any other field is not looked at, as with the real one."""
-    if body.get("response_format", {}).get("type") == "json_schema":
-        schema: JSON = body["response_format"]["json_schema"]["schema"]
-        return schema
-    plain: JSON | None = body.get("structured_outputs", {}).get("json")
-    return plain
-
-
-def _bounded(choice: Choice, body: JSON) -> Choice:
-    """The choice as the limits of the request leave it: cut at the first stop text, then at max_tokens."""
-    content = choice.content
-    for stop in body.get("stop") or ():
-        content = content.split(stop, 1)[0]
-    whole = list(TOKEN.finditer(content))
-    most = body.get("max_tokens") or len(whole)
-    if len(whole) > most:
-        return choice.model_copy(update={"content": content[: whole[most - 1].end()], "finish_reason": "length"})
-    return choice.model_copy(update={"content": content})
-
-
-def _chat_choice(choice: Choice, index: int) -> JSON:
-    calls = [
-        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-        for c in choice.tool_calls
-    ]
-    message = {
-        "role": "assistant",
-        "content": choice.content or None,
-        "tool_calls": calls or None,
-        "reasoning": choice.reasoning or None,
-    }
-    return {"index": index, "message": message, "finish_reason": choice.finish_reason, "logprobs": None}
 
 
 @asynccontextmanager
@@ -547,7 +382,7 @@ class ScriptedPool:
             raise scripted
         if isinstance(scripted, Reply):
             return scripted
-        choice = _as_choice(scripted)
+        choice = as_choice(scripted)
         usage = Usage(
             prompt_tokens=len(_text(request)) // 4, completion_tokens=request.n * (1 + len(choice.content) // 4)
         )

@@ -17,8 +17,9 @@ import pytest
 
 from pool import embedded, llama_child
 from pool.config import EmbeddedConfig, PoolConfig
-from pool.embedded import SHA256, WEIGHTS, find_weights, open_pool, serve_embedded
+from pool.embedded import SHA256, WEIGHTS, find_weights, serve_embedded
 from pool.errors import EmbeddedError, NoEndpointError
+from pool.router import Pool
 from pool.types import CompletionRequest
 
 ROOT = Path(embedded.__file__).parent.parent
@@ -100,7 +101,10 @@ def real(tmp_path: Path) -> EmbeddedConfig:
 @pytest.mark.model
 async def test_embedded_model_is_served_joined_and_gone_afterwards(real: EmbeddedConfig, tmp_path: Path) -> None:
     log = tmp_path / "llama.log"
-    async with open_pool(PoolConfig(embedded=real), log=log, environ=os.environ) as pool:
+    async with (
+        serve_embedded(real, log=log, environ=os.environ) as endpoint,
+        Pool(PoolConfig(endpoints=(endpoint,))) as pool,
+    ):
         await pool.ready("embedded", 60)
         asked = CompletionRequest(tier="embedded", session="s", prompt="1, 2, 3, 4,", n=6, max_tokens=6)
         reply = await pool.complete(asked)
@@ -122,7 +126,7 @@ async def test_nobody_without_the_key_may_use_it(real: EmbeddedConfig, tmp_path:
         assert key.encode() not in _shown(pid)
         assert "127.0.0.1" in endpoint.url
         keyless = PoolConfig(endpoints=(endpoint.model_copy(update={"api_key": None}),), retries=0)
-        async with open_pool(keyless, log=tmp_path) as pool:
+        async with Pool(keyless) as pool:
             with pytest.raises(NoEndpointError, match=r"401.*api_key"):
                 await pool.complete(CompletionRequest(tier="embedded", session="s", prompt="1, 2"))
 

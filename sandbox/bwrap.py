@@ -22,7 +22,7 @@ from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
 from sandbox.inside import NO_FOLDER, pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
 from sandbox.namespaces import FILES, PATH, PLACE, WORK, Namespaces, dropped, make_namespaces
-from sandbox.owner import Owner
+from sandbox.owner import Owner, orphaned
 from sandbox.probe import insist, prove
 from sandbox.process import Finished, ProcessFailedError, Start, feed_process, run_process, stream_process
 from sandbox.profile import AGENT_UID, AGENT_UIDS, bwrap_arguments, environment_of, profile_of, rlimits, time_limit
@@ -249,8 +249,12 @@ class BwrapBackend:
             await sandbox.close()
 
     async def sweep(self) -> int:
-        """As the protocol says."""
-        left = [group for name, group in self.machine().parent.children().items() if self._owner.left_behind(name)]
+        """As the protocol says. Empty groups of other owners' dead processes go too, uncounted."""
+        children = self.machine().parent.children()
+        left = [group for name, group in children.items() if self._owner.left_behind(name)]
+        empty = [group for name, group in children.items() if orphaned(name) and not group.processes()]
+        for group in empty:
+            await group.remove()
         return sum([await group.remove() for group in left])
 
     def _uid(self) -> int:

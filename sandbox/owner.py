@@ -27,9 +27,13 @@ class Owner:
     def left_behind(self, name: str) -> bool:
         """Whether ``name`` is a sandbox of the same state folder whose process is gone."""
         match = _NAME.match(name)
-        if match is None or match["tag"] != self.tag:
-            return False
-        return _start_of(int(match["pid"])) != int(match["start"])
+        return match is not None and match["tag"] == self.tag and orphaned(name)
+
+
+def orphaned(name: str) -> bool:
+    """Whether ``name`` is a sandbox, of whatever state folder, whose process is gone."""
+    match = _NAME.match(name)
+    return match is not None and _start_of(int(match["pid"])) != int(match["start"])
 
 
 def owner_of(state: Path) -> Owner:

@@ -69,10 +69,12 @@ async def test_odd_names_work_everywhere(backend: SandboxBackend) -> None:
 async def test_paths_outside_and_missing_ones_are_refused(backend: SandboxBackend) -> None:
     async with backend.open(SPEC) as box:
         await box.run(sh("ln -s /etc/passwd link; ln -s / root; ln -s loop loop; mkdir dir; mkfifo pipe; ln -s ok in"))
+        await box.run(sh("ln -s /no-such-folder/x out"))
         await box.write("ok", b"1")
         for path in ("/etc/passwd", "../x", "a/../../x", "link", "root/etc/passwd"):
             with pytest.raises(SandboxPathError, match="outside"):
                 await box.read(path)
+        for path in ("/no-such-folder/x", "../x", "a/../../x", "out", "root/no-such-folder/x"):
             with pytest.raises(SandboxPathError, match="outside"):
                 await box.write(path, b"evil")
         for path in ("missing", "dir/missing", "ok/below"):

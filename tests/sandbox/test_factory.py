@@ -13,7 +13,7 @@ from sandbox.config import SandboxConfig
 from sandbox.container import ContainerBackend
 from sandbox.errors import SandboxUnavailableError
 from sandbox.factory import choose_backend
-from sandbox.owner import Owner, owner_of
+from sandbox.owner import Owner, orphaned, owner_of
 from sandbox.testing import ScriptedBackend
 from sandbox.types import SelfTest
 
@@ -81,3 +81,5 @@ def test_a_name_is_left_behind_only_by_a_dead_process_of_the_same_state(tmp_path
     for name in ("", "agent-swarm", "swarm-x", dead.new_name() + "x", "swarm-" + mine.tag):
         assert not mine.left_behind(name)
     assert mine.new_name() != mine.new_name()
+    assert orphaned(Owner(other.tag, dead.pid, 5).new_name())
+    assert not orphaned(other.new_name())

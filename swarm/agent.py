@@ -16,8 +16,8 @@ from swarm.work import Work
 _LATE = 0.5
 _IDLE = 3  # nudges in a row before giving up
 _NUDGE_AT, _STUCK_AT = 3, 6  # the same call with the same result
-# After an overflow: how many results to keep, and how long the answer may be.
-_RUNGS: tuple[tuple[int | None, int], ...] = ((None, 4096), (8, 4096), (3, 2048), (1, 2048), (0, 1024))
+_ANSWER, _SHORTEST = 4096, 512  # tokens of one answer
+_KEPT: tuple[int | None, ...] = (None, 8, 3, 1, 0)  # results that stay in the conversation, fewer after each overflow
 
 
 class _GaveUpError(Exception):
@@ -65,11 +65,11 @@ async def _ask(work: Work, talk: Talk) -> protocol.Turn:
 
 
 async def _fitting(work: Work, talk: Talk) -> Reply:
-    """The reply; after an overflow older results are elided, a rung more each time, until it fits or none is left."""
-    overflow = ""
-    for keep, answer in _RUNGS:
-        if keep is not None and not await talk.elide(keep) and answer == _RUNGS[0][1]:
-            continue
+    """The reply; after an overflow older results are elided and the answer's room is halved, until it fits."""
+    overflow, answer = "", _ANSWER
+    for keep in _KEPT:
+        if keep is not None:
+            await talk.elide(keep)
         request = ChatRequest(
             tier=work.tier,
             messages=talk.messages,
@@ -81,7 +81,7 @@ async def _fitting(work: Work, talk: Talk) -> Reply:
         try:
             return await work.pool.chat(request)
         except ContextOverflowError as error:
-            overflow = str(error)
+            overflow, answer = str(error), max(_SHORTEST, min(answer // 2, (error.window or answer) // 2))
         except PoolError:
             _left(work, least=_LATE)  # a call that ran into the end of the task's time is no fault of the pool's
             raise

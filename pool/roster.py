@@ -41,6 +41,7 @@ class Member:
         self._scraped_at = 0.0
         self._moved_at = self._idle_at = clock()
         self.look_now = asyncio.Event()
+        self._looks = 0
         self._probing = asyncio.Lock()
         self._canary = asyncio.Lock()
 
@@ -108,8 +109,11 @@ class Member:
             log.info("endpoint %s: %s -> %s (%s)", self.name, before.state, self.liveness.state, event)
 
     async def probe(self) -> None:
-        """Look once. One look at a time: a second caller waits for its own."""
+        """Look once. Whoever asks while somebody looks takes that look for its own."""
+        looks = self._looks
         async with self._probing:
+            if self._looks != looks:
+                return
             try:
                 pulse = await self.endpoint.probe()
             except EndpointDeadError as error:
@@ -120,6 +124,7 @@ class Member:
                 self.learn("probe_silent", error)
             else:
                 self._take(pulse.served, pulse.snapshot)
+            self._looks += 1
 
     async def find_tools(self) -> bool | None:
         """Whether native tool calls work here; asked once of each model, None while nobody knows."""

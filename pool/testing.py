@@ -63,7 +63,7 @@ class PretendServer:
 
     The pool's canary for tool calls takes nothing from the script and is held apart, in ``probes``: ``tools`` says how
     it is answered (``refused``: as a vLLM without a tool parser), or ``canary`` does so outright. ``running``, ``peak``
-    and ``dropped`` count requests inside, most at a time, and those whose client hung up.
+    and ``dropped`` count requests inside, most at a time, and those whose client hung up; ``probed`` looks at health.
     """
 
     script: Script = None
@@ -72,7 +72,6 @@ class PretendServer:
     tools: Literal["native", "text", "refused"] = "native"
     canary: Scripted | None = None
     details: bool = True
-    delay: float = 0.0
     health: int = 200
     port: int = 0
     requests: list[Recorded] = field(default_factory=list)
@@ -80,6 +79,7 @@ class PretendServer:
     running: int = 0
     peak: int = 0
     dropped: int = 0
+    probed: int = 0
     prompt_tokens: int = 0
     generated: int = 0
     steps: int = 0
@@ -172,6 +172,7 @@ class PretendServer:
         )
 
     async def _health(self, _: Request) -> Response:
+        self.probed += 1
         return Response(status_code=self.health)
 
     async def _version(self, _: Request) -> Response:
@@ -223,7 +224,7 @@ class PretendServer:
         return self._default(recorded) if self.tools == "native" else "I would call the tool."
 
     async def _play(self, scripted: Scripted, recorded: Recorded, request: Request) -> Response:
-        seconds = self.delay
+        seconds = 0.0
         while isinstance(scripted, Slow):
             seconds, scripted = seconds + scripted.seconds, scripted.then
         hangs = isinstance(scripted, Fault) and scripted.kind == "hang"

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ STARTING = 1500.0  # seconds; the first run installs about a gigabyte
 
 
 @pytest.fixture(scope="session")
-def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def vllm_url() -> Iterator[str]:
     """Base address of a vLLM server with the project's small model; AGENT_SWARM_VLLM_URL names one that runs already.
 
     Skips when the installation is blocked on this machine. Tests that use it need a timeout mark of their own.
@@ -29,16 +30,15 @@ def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("vllm") / "log"
-    with log.open("wb") as sink:
+    with tempfile.NamedTemporaryFile(prefix="vllm-log-") as log:
         server = subprocess.Popen(
-            [SCRIPT, "serve", str(port)], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+            [SCRIPT, "serve", str(port)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    try:
-        _await(f"http://127.0.0.1:{port}", server, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        _end(server)
+        try:
+            _await(f"http://127.0.0.1:{port}", server, Path(log.name))
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            _end(server)
 
 
 def _await(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

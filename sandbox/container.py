@@ -11,11 +11,9 @@ import asyncio
 import contextlib
 import platform
 import socket
-import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import docker
@@ -27,6 +25,7 @@ import requests
 
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
+from sandbox.frames import Said, after_go, first_of, frames, listen, once, reported, send, without_report
 from sandbox.inside import pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
 from sandbox.owner import Owner
 from sandbox.probe import insist, prove
@@ -48,7 +47,6 @@ _API_TIMEOUT = 60
 _GRACE = 5.0
 _PATIENCE = 5.0  # seconds that killing all processes of an agent may take before its container goes
 _NOTHING = Command(argv=("-",))
-_OOM = b"agent-swarm oom_kill "
 
 # The line read first keeps output from arriving before the engine's answer is parsed, where the SDK would lose it. The
 # shell's kill needs no process of its own, so it works in a container that is full.
@@ -62,16 +60,6 @@ _SWEEP = ["/bin/sh", "-c", "kill -9 -1 2>/dev/null; exit 0"]
 _HOLD = ["sleep", "infinity"]
 
 _Result = TypeVar("_Result")
-
-
-@dataclass
-class _Said:
-    """What an exec gave. Standard error carries the supervisor's own report; the agent could forge it, to no gain."""
-
-    output: HeadTail
-    errors: HeadTail = field(default_factory=lambda: HeadTail(64 * 1024))
-    timed_out: bool = False
-    code: int | None = None
 
 
 class ContainerSandbox:
@@ -114,7 +102,7 @@ class ContainerSandbox:
         """As the protocol says."""
         async with self._turn:
             said = await self._exec(read_argv(path, limit), _NOTHING, self._profile.wall, 2 * limit + 2, apart=True)
-        refuse(path, said.code or 0, _without_report(said))
+        refuse(path, said.code or 0, without_report(said))
         return said.output.result()[0]
 
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
@@ -122,15 +110,15 @@ class ContainerSandbox:
         argv, command = write_argv(path, executable=executable), _NOTHING.model_copy(update={"stdin": data})
         async with self._turn:
             said = await self._exec(argv, command, self._profile.wall, 65536, apart=True)
-        refuse(path, said.code or 0, _without_report(said))
+        refuse(path, said.code or 0, without_report(said))
 
     async def export(self) -> AsyncGenerator[bytes, None]:
         """As the protocol says."""
         async with self._turn, self._stream(pack_argv(), _NOTHING, apart=True) as (identity, raw):
-            said, seen = _Said(HeadTail(2)), 0
-            await _send(raw, _once(b"\n"))
-            frames, until = _frames(raw), time.monotonic() + self._profile.wall
-            while piece := await self._in_time(frames, until):
+            said, seen = Said(HeadTail(2)), 0
+            await send(raw, once(b"\n"))
+            pieces, until = frames(raw), time.monotonic() + self._profile.wall
+            while piece := await self._in_time(pieces, until):
                 kind, data = piece
                 if kind == 2:
                     said.errors.add(data)
@@ -141,12 +129,12 @@ class ContainerSandbox:
                 yield data
             await self._end(identity, said)
             if said.code:
-                words = _without_report(said).decode("utf-8", "replace").strip()[-500:]
+                words = without_report(said).decode("utf-8", "replace").strip()[-500:]
                 raise SandboxError(f"{self._name} cannot be exported: tar ended with status {said.code}: {words}")
 
-    async def _in_time(self, frames: AsyncIterator[tuple[int, bytes]], until: float) -> tuple[int, bytes] | None:
+    async def _in_time(self, pieces: AsyncIterator[tuple[int, bytes]], until: float) -> tuple[int, bytes] | None:
         try:
-            return await asyncio.wait_for(anext(frames, None), max(0.01, until - time.monotonic()))
+            return await asyncio.wait_for(anext(pieces, None), max(0.01, until - time.monotonic()))
         except TimeoutError as error:
             raise SandboxError(f"{self._name} cannot be exported: it took longer than the wall limit") from error
 
@@ -171,14 +159,14 @@ class ContainerSandbox:
         *,
         apart: bool = False,
         stdin: AsyncIterator[bytes] | None = None,
-    ) -> _Said:
+    ) -> Said:
         """Run to the end, or kill at ``limit`` seconds; nothing of it is left either way. Raises SandboxLostError."""
-        said = _Said(HeadTail(output))
+        said = Said(HeadTail(output))
         async with self._stream(argv, command, apart=apart) as (identity, raw):
-            feeding = asyncio.create_task(_send(raw, stdin_after_go(stdin or _once(command.stdin))))
-            listening = asyncio.create_task(_listen(raw, said))
+            feeding = asyncio.create_task(send(raw, after_go(stdin or once(command.stdin))))
+            listening = asyncio.create_task(listen(raw, said))
             try:
-                await _first_of(listening, feeding, limit)
+                await first_of(listening, feeding, limit)
                 if not listening.done():
                     said.timed_out = True
                     await self._sweep(at_least=1)
@@ -214,7 +202,7 @@ class ContainerSandbox:
                 with contextlib.suppress(SandboxError):
                     await asyncio.shield(self._sweep(at_least=1))
 
-    async def _end(self, identity: str, said: _Said) -> None:
+    async def _end(self, identity: str, said: Said) -> None:
         """Learn how an exec ended, and make sure that it left nothing."""
         state = await self._backend.call(lambda api, _: api.exec_inspect(identity), self._name)
         for _ in range(50):
@@ -223,13 +211,13 @@ class ContainerSandbox:
             await asyncio.sleep(0.05)
             state = await self._backend.call(lambda api, _: api.exec_inspect(identity), self._name)
         said.code = state["ExitCode"]
-        reported = _reported(said)
-        if reported is None and not said.timed_out:
+        kills = reported(said)
+        if kills is None and not said.timed_out:
             output = said.output.result()[0]
             if output.startswith(b"OCI runtime exec failed"):
                 await self._sweep(at_least=1)
                 raise SandboxLostError(f"{self._name} did not start the command: {output.decode('utf-8', 'replace')}")
-        self._kills = reported if reported is not None else self._kills
+        self._kills = kills if kills is not None else self._kills
         await self._sweep()
 
     async def _sweep(self, at_least: int = 0) -> None:
@@ -402,77 +390,3 @@ def _agent_processes(api: docker.APIClient, name: str) -> int:
     listed: dict[str, Any] = api.top(name, "-e -o pid,uid")
     user = listed["Titles"].index("UID")
     return sum(1 for row in listed["Processes"] if int(row[user]) != KEEPER_UID)
-
-
-async def _received(raw: socket.socket) -> AsyncIterator[bytes]:
-    """Bytes until the other side closes or breaks off; how the exec ended is asked elsewhere."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(ConnectionResetError):
-        while chunk := await loop.sock_recv(raw, 256 * 1024):
-            yield chunk
-
-
-async def _frames(raw: socket.socket) -> AsyncIterator[tuple[int, bytes]]:
-    """Pieces of output with their stream, 1 or 2, in the engine's framing: kind, three zeros, length, data."""
-    buffer = bytearray()
-    kind = left = 0
-    async for chunk in _received(raw):
-        buffer += chunk
-        while buffer:
-            if not left:
-                if len(buffer) < 8:
-                    break
-                kind, left = struct.unpack(">BxxxI", buffer[:8])
-                del buffer[:8]
-            data = bytes(buffer[:left])
-            if data:
-                del buffer[: len(data)]
-                left -= len(data)
-                yield kind, data
-
-
-async def _first_of(listening: asyncio.Task[None], feeding: asyncio.Task[None], limit: float) -> None:
-    """Wait for the end of the output or of the time. Raises what the input's own stream raised."""
-    until = time.monotonic() + limit
-    await asyncio.wait([listening, feeding], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-    if feeding.done():
-        feeding.result()
-    await asyncio.wait([listening], timeout=max(0.0, until - time.monotonic()))
-
-
-async def _listen(raw: socket.socket, said: _Said) -> None:
-    async for kind, data in _frames(raw):
-        (said.errors if kind == 2 else said.output).add(data)
-
-
-async def _send(raw: socket.socket, stream: AsyncIterator[bytes]) -> None:
-    """Give a stream to the exec's standard input and close that direction."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        async for chunk in stream:
-            await loop.sock_sendall(raw, chunk)
-        raw.shutdown(socket.SHUT_WR)
-
-
-async def stdin_after_go(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The line that starts the supervisor, then the command's own input."""
-    yield b"\n"
-    async for chunk in stream:
-        yield chunk
-
-
-async def _once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-def _reported(said: _Said) -> int | None:
-    """The count of out-of-memory kills that the supervisor read at its end."""
-    for line in reversed(said.errors.result()[0].splitlines()):
-        number = line.removeprefix(_OOM)
-        if number != line and number.isdigit():
-            return int(number)
-    return None
-
-
-def _without_report(said: _Said) -> bytes:
-    return b"\n".join(line for line in said.errors.result()[0].splitlines() if not line.startswith(_OOM))

@@ -2,7 +2,7 @@
 
 SandboxError
 ├── SandboxUnavailableError   no backend can keep the claims asked for; the message says why and what to do
-├── SandboxPathError          a path outside the workspace, or nothing there
+├── SandboxPathError          a path outside the workspace, nothing there, or no room for it
 ├── SandboxLostError          the sandbox went away under us (engine restart, killed from outside)
 └── WorkspaceError            the checkout or the sealing of a tree failed
 """
@@ -17,7 +17,7 @@ class SandboxUnavailableError(SandboxError):
 
 
 class SandboxPathError(SandboxError):
-    """A path outside the workspace, or nothing there."""
+    """A path outside the workspace, nothing there, or no room for it: words for the agent, the sandbox is fine."""
 
 
 class SandboxLostError(SandboxError):

@@ -49,7 +49,7 @@ demo-clean: venv ## remove what the demo made, its users included
 	@scripts/demo --clean
 
 bench: setup ## how often the embedded model repairs the demo's bug
-	.venv/bin/python benchmarks/repair.py $(BENCH)
+	.venv/bin/python -m benchmarks.repair $(BENCH)
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,9 +7,9 @@ judging, so an answer is never trusted, only tried. Nothing about the fix is kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from pool.errors import PermanentError, PoolError
 from sandbox.base import Sandbox
@@ -28,7 +28,6 @@ from swarm.work import Work
 
 Locate = Callable[..., Awaitable[Diagnosis]]
 
-T = TypeVar("T")
 _REPAIRED = "repaired"
 _ALIKE = 0.8
 _LATE = 0.5
@@ -81,10 +80,15 @@ class _Search:
     samples: dict[tuple[Any, ...], tuple[str, ...]]
     verdicts: dict[tuple[str, int, str], bool]
     diagnosis: Diagnosis = field(init=False)
+    slots: asyncio.Semaphore = field(init=False)
+    over: BudgetExceededError | None = None
     failure: str = ""
     model: str = ""
     drawn: int = 0
     tried: int = 0
+
+    def __post_init__(self) -> None:
+        self.slots = asyncio.Semaphore(self.bounds.testers)
 
     async def run(self, locate: Locate) -> Conclusion:
         """Diagnose, then climb the ladder, a few lines at a time, most suspicious first."""
@@ -123,20 +127,35 @@ class _Search:
         return self.ended("gave_up", f"no replacement of a single line makes the tests pass ({self.told()})")
 
     async def _round(self, suspects: Sequence[Suspect], rung: Rung) -> list[Candidate]:
-        """Sample for these lines in parallel, then test what is new. Raises BudgetExceededError after the testing."""
-        batches = await _together(self._sample(suspect, rung) for suspect in suspects)
-        over = self._charge(sum(batch.prompt_tokens + batch.completion_tokens for batch in batches))
-        fresh: dict[tuple[str, int, str], Candidate] = {}
-        for suspect, batch in zip(suspects, batches, strict=True):
-            self.drawn += len(batch.texts)
-            for candidate in drawing.drawn(suspect, self.diagnosis.sources[suspect.file], batch.texts):
-                if self.verdicts.get(candidate.key, True):
-                    fresh.setdefault(candidate.key, candidate)
-        promising = sorted(fresh.values(), key=lambda candidate: -candidate.promise)[: self.bounds.tried]
-        passing = await self._test(promising)
-        if over is not None and not passing:
-            raise over
+        """Sample for these lines in parallel and test what comes in; once something passes no more samples are awaited,
+        and once enough passes no more tests. Raises BudgetExceededError where the round took the last of the budget."""
+        self._charge(steps=1)
+        passing: list[Candidate] = []
+        sampling = {asyncio.create_task(self._sample(suspect, rung)): suspect for suspect in suspects}
+        testing: dict[asyncio.Task[bool], Candidate] = {}
+        try:
+            while sampling or testing:
+                done, _ = await asyncio.wait([*sampling, *testing], return_when=asyncio.FIRST_COMPLETED)
+                for sampled in [task for task in sampling if task in done]:
+                    for candidate in self._drawn(sampling.pop(sampled), sampled.result()):
+                        testing[asyncio.create_task(self._passes(candidate))] = candidate
+                passing += [candidate for test, candidate in _taken(testing, done) if test.result()]
+                if passing:
+                    await _cancel(sampling)
+                if len(passing) >= self.bounds.enough:
+                    break
+        finally:
+            await _cancel(sampling)
+            await _cancel(testing)
+        if self.over is not None and not passing:
+            raise self.over
         return passing
+
+    def _drawn(self, suspect: Suspect, samples: Samples) -> list[Candidate]:
+        """What is worth testing of these samples, the most promising first."""
+        self.drawn += len(samples.texts)
+        found = drawing.drawn(suspect, self.diagnosis.sources[suspect.file], samples.texts)
+        return [candidate for candidate in found if self.verdicts.get(candidate.key, True)][: self.bounds.tried]
 
     async def _sample(self, suspect: Suspect, rung: Rung) -> Samples:
         """Samples for one line; those in the journal are not paid for again."""
@@ -151,36 +170,26 @@ class _Search:
         self.model = samples.model or self.model
         self.samples[key] = samples.texts
         await self.work.record("model_call", {**asdict(samples), "ask": list(key)})
+        self._charge(tokens=samples.prompt_tokens + samples.completion_tokens)
         return samples
-
-    async def _test(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those that pass; testing stops once there are enough."""
-        passing: list[Candidate] = []
-        waiting = iter(candidates)
-
-        async def tester() -> None:
-            for candidate in waiting:
-                if len(passing) >= self.bounds.enough:
-                    return
-                if await self._passes(candidate):
-                    passing.append(candidate)
-
-        await _together(tester() for _ in range(self.bounds.testers))
-        return passing
 
     async def _passes(self, candidate: Candidate) -> bool:
         """Whether all tests pass with this one line changed, in a fork of the sandbox."""
-        if candidate.key not in self.verdicts:
-            base = self.diagnosis.base
-            bound = min(self.left(), self.bounds.patience + 5 * base.seconds)  # a change may well make an endless loop
-            async with self.work.sandbox.fork() as fork:
-                await self._put(fork, candidate)
-                run = await run_tests(fork, base.command, seconds=bound, env={"PYTEST_ADDOPTS": "-x"})
-            passed = evidence.compare(base, run, None).verdict == "passed"
-            self.tried += 1
-            self.verdicts[candidate.key] = passed
-            await self.work.record("candidate", {**asdict(candidate), "passed": passed, **_summed(run)})
-        return self.verdicts[candidate.key]
+        async with self.slots:
+            if candidate.key not in self.verdicts:
+                self.verdicts[candidate.key] = await self._tried(candidate)
+            return self.verdicts[candidate.key]
+
+    async def _tried(self, candidate: Candidate) -> bool:
+        base = self.diagnosis.base
+        bound = min(self.left(), self.bounds.patience + 5 * base.seconds)  # a change may well make an endless loop
+        async with self.work.sandbox.fork() as fork:
+            await self._put(fork, candidate)
+            run = await run_tests(fork, base.command, seconds=bound, env={"PYTEST_ADDOPTS": "-x"})
+        passed = evidence.compare(base, run, None).verdict == "passed"
+        self.tried += 1
+        await self.work.record("candidate", {**asdict(candidate), "passed": passed, **_summed(run)})
+        return passed
 
     async def _put(self, sandbox: Sandbox, candidate: Candidate) -> None:
         source = drawing.apply(self.diagnosis.sources[candidate.file], candidate.line, candidate.new)
@@ -211,13 +220,12 @@ class _Search:
         text = f"{len(suspects)} lines to suspect, located {how}"
         await self.work.record("note", {"text": text, "about": "suspects", "suspects": places})
 
-    def _charge(self, tokens: int) -> BudgetExceededError | None:
-        """Count one round; over the limit it is told, not raised, because what was paid for is still to be tested."""
+    def _charge(self, *, steps: int = 0, tokens: int = 0) -> None:
+        """Count it. Over the limit it is noted, not raised, because what was paid for is still to be tested."""
         try:
-            self.work.ledger.charge(steps=1, tokens=tokens)
+            self.work.ledger.charge(steps=steps, tokens=tokens)
         except BudgetExceededError as error:
-            return error
-        return None
+            self.over = error
 
     def left(self, least: float = 0.0) -> float:
         """Seconds left of the task's wall clock. Raises BudgetExceededError where no more than ``least`` are."""
@@ -275,11 +283,17 @@ def _past_verdicts(work: Work) -> dict[tuple[str, int, str], bool]:
     return {(data["file"], data["line"], data["new"]): data["passed"] for data in tried}
 
 
-async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order; the first failure cancels the rest and is raised as itself."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in coroutines]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+def _taken(
+    testing: dict[asyncio.Task[bool], Candidate], done: Collection[asyncio.Task[Any]]
+) -> list[tuple[asyncio.Task[bool], Candidate]]:
+    """The tests that ended, taken out of those that run, in the order in which they were begun."""
+    ended = [test for test in testing if test in done]
+    return [(test, testing.pop(test)) for test in ended]
+
+
+async def _cancel(tasks: dict[asyncio.Task[Any], Any]) -> None:
+    """End tasks and wait until they have cleaned up."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    tasks.clear()

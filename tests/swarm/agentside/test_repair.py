@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 
 from pool.errors import OverloadError, PermanentError, TransientError
 from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Usage
+from swarm.strategies.asking import Samples
 from swarm.strategies.repair import Bounds, SampledRepair
 from swarm.types import Budget
 
@@ -181,6 +183,29 @@ async def test_what_the_last_tokens_bought_is_still_tested(desk) -> None:
 async def test_clock_over_budget_ends_as_limit(desk) -> None:
     at = await desk(FILES, model("return 7"), native=False, test_command=TESTS, budget=Budget(wall=0.01))
     assert (await repaired(at)).ending == "limit_hit"
+
+
+async def test_slow_samples_do_not_hold_up_a_repair_that_already_passes(desk) -> None:
+    files = {
+        "m.py": "def sign(x):\n    if x < 0:\n        y = 1\n        return y\n    return 1\n",
+        "test_m.py": FILES["test_m.py"],
+    }
+    cut_off = []
+
+    async def ask(work, suspect, rung, failure, deadline):
+        if suspect.text == "y = 1":
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cut_off.append(suspect.text)
+                raise
+        return Samples(("return -y",), model="m")
+
+    at = await desk(files, (), native=False, test_command=TESTS)
+    done = await repaired(at, ask=ask)
+    assert done.ending == "finished"
+    assert cut_off == ["y = 1"]
+    assert "return -y" in at.text("m.py")
 
 
 async def test_model_that_answers_too_late_is_the_clocks_end_not_the_pools_fault(desk) -> None:

@@ -150,8 +150,9 @@ class Door:
         rung = bell.listen(task)
         last = after
         try:
-            while not self._desk.closing.is_set():
+            while True:
                 rung.clear()
+                closing = self._desk.closing.is_set()
                 # The state is asked first: once it is final, the lines read after it are all there will be.
                 state = await self._desk.store.state(task)
                 steps = await self._desk.store.steps(task, after=last)
@@ -161,6 +162,8 @@ class Door:
                 if state.final and not steps:
                     yield f"id: {last}\nevent: end\ndata: {state.value}\n\n"
                     return
+                if closing and not steps:
+                    return  # without an end: who follows comes back to the next daemon
                 if not steps and not await self._wake(rung):
                     yield ": still here\n\n"
         finally:

@@ -171,8 +171,11 @@ class Coordinator:
             await self._store.settle(claim, Settlement(state, reason, result, verdict=outcome.verdict))
             return
         decision = await self._decide(claim, result)
-        state = decision.state or TaskState.QUEUED
-        end = Settlement(state, decision.reason, result, tier=decision.tier, wait=decision.wait)
+        state, reason = decision.state or TaskState.QUEUED, decision.reason
+        if await self._store.state(claim.task.id) is TaskState.DELIVERING:
+            # Only when the engine's memory was lost in the middle: whether there is a pull request, a person must see.
+            state, reason = TaskState.NEEDS_PERSON, f"it was being delivered, and may have been; since then: {reason}"
+        end = Settlement(state, reason, result, tier=decision.tier, wait=decision.wait)
         await self._store.settle(claim, end)
 
     async def _decide(self, claim: Claim, result: AttemptResult) -> lifecycle.Decision:

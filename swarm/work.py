@@ -44,7 +44,8 @@ class Work:
 
     ``record(kind, data)`` appends to the journal and returns once it is on disk. ``save()`` seals the workspace into
     the attempt's salvage ref; call it after a change worth keeping. ``past`` are the journal lines of this same attempt
-    from before the daemon died, empty on a first run: finished model calls in it are not paid for again.
+    from before the daemon died, empty on a first run: finished model calls in it are not paid for again. They end
+    before the first line with ``changed`` set whose effect no salvage kept, so they agree with the workspace.
     """
 
     task: Task

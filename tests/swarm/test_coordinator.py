@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -348,6 +350,52 @@ class TestRestart:
         started = [step.data["phase"] for step in steps if step.kind == "phase_started"]
         assert started == ["prepare", "work", "seal", "check", "check"]
         assert view.state is TaskState.NEEDS_PERSON
+
+    async def test_an_ending_that_only_the_engine_had_heard_of_is_settled(self, bench: Any, name: str) -> None:
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until(name)
+        database(bench, "UPDATE tasks SET state = 'delivering'", "UPDATE attempts SET ended = NULL, verdict = NULL")
+        async with bench.open():
+            view = await bench.until(name)
+        assert view.state is TaskState.DELIVERED
+        assert view.branch == f"swarm/{name}"
+        assert len(bench.strategies["auto"].saw) == 1
+        assert bench.broker.pulls(name) == 1
+
+    async def test_an_engine_that_lost_its_memory_starts_over_from_the_salvage(self, bench: Any, name: str) -> None:
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until(name)
+        for file in bench.folder.glob("engine.db*"):
+            file.unlink()
+        database(bench, "UPDATE tasks SET state = 'delivering'", "UPDATE attempts SET ended = NULL, verdict = NULL")
+        async with bench.open():
+            view = await bench.until(name)
+        assert view.state is TaskState.DELIVERED
+        assert b"min(x, high)" in bench.strategies["auto"].found[1]
+        assert bench.broker.pulls(name) == 1
+
+    async def test_a_delivery_that_cannot_be_told_asks_a_person(self, bench: Any, fixing: Any, name: str) -> None:
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until(name)
+        for file in bench.folder.glob("engine.db*"):
+            file.unlink()
+        database(bench, "UPDATE tasks SET state = 'delivering'", "UPDATE attempts SET ended = NULL, verdict = NULL")
+        bench.strategies["auto"] = fixing(conclusion=Conclusion(ending="gave_up", summary="no idea"))
+        async with bench.open():
+            view = await bench.until(name)
+        assert view.state is TaskState.NEEDS_PERSON
+        assert "may have been" in view.reason
+        assert bench.broker.pulls(name) == 1
+
+
+def database(bench: Any, *statements: str) -> None:
+    """Do to the database what a crash at the wrong moment would have left undone."""
+    with closing(sqlite3.connect(bench.folder / "swarm.db")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 class TestBrokerAway:

@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from pool.config import EmbeddedConfig, PoolConfig
-from pool.embedded import open_pool
+from pool.embedded import serve_embedded
 from pool.errors import PoolError
+from pool.router import Pool
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError
@@ -170,8 +171,8 @@ async def measure(ways: list[Way], state: Path) -> dict[str, Any]:
     version = (await backend.self_test()).backend
     fresh = opener(backend, SandboxSpec(limits=config.limits, env=config.env, image=config.image))
     results: dict[str, Any] = {"sandbox": version, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
-    embedded = PoolConfig(embedded=EmbeddedConfig(enabled=True))
-    async with open_pool(embedded, log=state / "model.log", environ=dict(os.environ)) as pool:
+    serving = serve_embedded(EmbeddedConfig(enabled=True), log=state / "model.log", environ=dict(os.environ))
+    async with serving as endpoint, Pool(PoolConfig(endpoints=(endpoint,))) as pool:
         for way in ways:
             print(f"{way.name}:", flush=True)
             runs = []

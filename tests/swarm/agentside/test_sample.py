@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pool.config import EmbeddedConfig, PoolConfig
-from pool.embedded import open_pool
+from pool.embedded import serve_embedded
+from pool.router import Pool
 from sandbox.config import SandboxConfig
 from sandbox.factory import choose_backend
 from sandbox.testing import ScriptedBackend
@@ -63,9 +64,10 @@ async def test_real_model_repairs_it_in_a_real_sandbox(tmp_path: Path) -> None:
         journal.append("salvage")
 
     backend = await choose_backend(SandboxConfig(), state=tmp_path)
-    pool_config = PoolConfig(embedded=EmbeddedConfig(enabled=True))
+    serving = serve_embedded(EmbeddedConfig(enabled=True), log=tmp_path / "model.log", environ=dict(os.environ))
     async with (
-        open_pool(pool_config, log=tmp_path / "model.log", environ=dict(os.environ)) as pool,
+        serving as endpoint,
+        Pool(PoolConfig(endpoints=(endpoint,))) as pool,
         backend.open(SandboxSpec(), tree()) as sandbox,
     ):
         work = Work(

@@ -168,8 +168,7 @@ class Endpoint:
         return any(_fits(call) for choice in answer.choices for call in choice.tool_calls)
 
     async def _look(self) -> Pulse:
-        asked = (self._http.get(path) for path in ("/health", "/v1/models", "/metrics"))
-        health, models, metrics = await asyncio.gather(*asked)
+        health, models, metrics = [await self._http.get(path) for path in ("/health", "/v1/models", "/metrics")]
         if 503 in (health.status_code, models.status_code):
             return Pulse(served=None)
         self._check(models)

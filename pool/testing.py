@@ -136,12 +136,16 @@ class PretendServer:
     async def stop(self) -> None:
         """Die: every connection is reset and nobody listens any more."""
         self._stopping.set()
-        for transport in tuple(self._transports.values()):
-            transport.abort()
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
+            self._reset_all()
             await self._task
             self._server = self._task = None
+        self._reset_all()  # those who came in the meantime
+
+    def _reset_all(self) -> None:
+        for transport in tuple(self._transports.values()):
+            transport.abort()
 
     def _protocol(self) -> type[H11Protocol]:
         transports = self._transports
@@ -331,8 +335,7 @@ async def pretend_vllm(replies: Script = None, **settings: Any) -> AsyncIterator
     """A pretend vLLM server on a free loopback port.
 
     ``replies``: a list played in order (past its end the server refuses with 400), a function of the recorded request,
-    or nothing: then it says "ok", fits the schema or calls the first tool, as asked. ``settings`` are the fields of
-    `PretendServer`.
+    or nothing: it says "ok", fits the schema or calls the first tool. ``settings`` are the fields of `PretendServer`.
     """
     server = PretendServer(script=replies, **settings)
     await server.start()
@@ -385,7 +388,8 @@ class ScriptedPool:
             return scripted
         choice = as_choice(scripted)
         usage = Usage(
-            prompt_tokens=len(_text(request)) // 4, completion_tokens=request.n * (1 + len(choice.content) // 4)
+            prompt_tokens=len(request.model_dump_json()) // 4,
+            completion_tokens=request.n * (1 + len(choice.content) // 4),
         )
         return Reply(choices=(choice,) * request.n, usage=usage, endpoint="scripted", model="scripted", seconds=0.0)
 
@@ -393,9 +397,3 @@ class ScriptedPool:
         if not self._script:
             raise PermanentError("the script of the pretend pool is over")
         return self._script.popleft()  # type: ignore[union-attr]
-
-
-def _text(request: ChatRequest | CompletionRequest) -> str:
-    if isinstance(request, CompletionRequest):
-        return request.prompt
-    return "\n".join(message.content for message in request.messages)

@@ -33,7 +33,9 @@ app.add_typer(pr, name="pr")
 app.add_typer(proposals, name="proposals")
 app.add_typer(settings, name="config")
 
-Config = Annotated[Path, typer.Option("--config", "-c", help="the broker.toml", envvar="SWARM_BROKER_CONFIG")]
+Config = Annotated[
+    Path, typer.Option("--config", "-c", help="the broker.toml", envvar="SWARM_BROKER_CONFIG", readable=False)
+]
 Socket = Annotated[Path, typer.Option("--socket", help="the broker's unix socket", envvar="SWARM_BROKER_SOCKET")]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 DEFAULT_CONFIG = Path("/etc/swarm-broker/broker.toml")

@@ -98,7 +98,10 @@ def _version(asked: bool) -> None:  # noqa: FBT001  # Typer calls it with the fl
 def swarm(
     ctx: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The swarm.toml to read.", show_default=False, metavar="PATH")
+        Path | None,
+        typer.Option(
+            "--config", "-c", help="The swarm.toml to read.", show_default=False, metavar="PATH", readable=False
+        ),
     ] = None,
     _shown: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")

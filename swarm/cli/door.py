@@ -19,7 +19,8 @@ from swarm.errors import TaskNotFoundError
 Result = TypeVar("Result")
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The swarm.toml to read.", show_default=False, metavar="PATH")
+    Path | None,
+    typer.Option("--config", "-c", help="The swarm.toml to read.", show_default=False, metavar="PATH", readable=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
 import subprocess
 import sys
 import threading
@@ -334,9 +333,12 @@ _RESULTS = {
 
 
 @pytest.fixture
-def nobody() -> dict[str, int | str]:
-    """How to start a process that may read nothing of ours: as nobody for root, as ourselves otherwise."""
-    return {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid} if os.geteuid() == 0 else {}
+def bound() -> list[str]:
+    """What to put before a command so that file modes bind it: root's power to ignore them is taken away first.
+
+    Not another user: a checkout may lie where no other user can read it.
+    """
+    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
 
 class Swarm(Protocol):

@@ -50,14 +50,11 @@ def test_no_settings_at_all(installation, tmp_path: Path) -> None:
     shown_well(ran, 3, "there is no swarm.toml", "/etc/agent-swarm/swarm.toml", "swarm init")
 
 
-def test_settings_that_may_not_be_read(installation, tmp_path: Path, nobody: dict[str, Any]) -> None:
+def test_settings_that_may_not_be_read(installation, tmp_path: Path, bound: list[str]) -> None:
     path = settings(tmp_path, str)
     path.chmod(0)
-    # From a folder that anyone may enter, since the file alone is to be out of reach.
-    done = subprocess.run(
-        [sys.executable, "-m", "swarm", "--config", str(path), "list"],
-        env=installation.env, cwd="/", capture_output=True, text=True, check=False, **nobody,
-    )  # fmt: skip
+    command = [*bound, sys.executable, "-m", "swarm", "--config", str(path), "list"]
+    done = subprocess.run(command, env=installation.env, capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
     assert f"{path}: you may not read it" in done.stderr
     assert "mend: let your user read it" in done.stderr

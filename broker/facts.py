@@ -49,8 +49,9 @@ class Change:
 
 @dataclass
 class Facts:
-    """All changed paths, and what is wrong with the trees themselves."""
+    """All changed paths, the new side's trees that were read for it, and what is wrong with the trees themselves."""
 
+    trees: list[str] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     complete: bool = True
@@ -83,6 +84,7 @@ class _Walk:
             return
         if depth > MAX_DEPTH:
             raise _BudgetSpentError(f"folders are nested deeper than {MAX_DEPTH}")
+        self.facts.trees += [new] if new else []
         before = {entry.name: entry for entry in self._entries(old)}
         after = self._entries(new)
         self._find_disorder(path, after, before)

@@ -178,6 +178,15 @@ class GitDir:
         """The tree of a commit. Raises GitError if it is not there."""
         return self.text("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
 
+    def packed(self) -> frozenset[str]:
+        """Ids of all objects in this directory's own packs; those of its alternates are not among them."""
+        ids: set[str] = set()
+        for index in self.path.glob("objects/pack/*.idx"):
+            ids.update(
+                line.split(b" ")[1].decode() for line in self.run("show-index", stdin=[index.read_bytes()]).splitlines()
+            )
+        return frozenset(ids)
+
     def commit_tree(self, tree: str, parents: tuple[str, ...], message: str, identity: Identity, at: int) -> str:
         """Writes a commit in the identity's name at a given second; the same input gives the same id."""
         people = {

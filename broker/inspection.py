@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.config import Policy
 from broker.errors import GitError
-from broker.facts import MAX_ENTRIES, SUBMODULE, Change, compare
+from broker.facts import MAX_ENTRIES, SUBMODULE, Change, Facts, compare
 from broker.gitdir import GitDir, Objects
 from broker.policy import judge, matches
 from broker.scan import Scanner, is_binary
@@ -33,7 +33,8 @@ def inspect(store: GitDir, mirror: GitDir, base_commit: str, tree: str, policy: 
     base = mirror.tree_of(base_commit)
     try:
         with store.objects() as objects:
-            return _Inspector(objects, policy, scanner).inspect(base, tree, _Foreign(mirror, base_commit))
+            foreign = _Foreign(mirror, base_commit, store.packed())
+            return _Inspector(objects, policy, scanner).inspect(base, tree, foreign)
     except GitError as error:
         said = str(error).replace(str(store.path), "the quarantine").replace(str(mirror.path), "the mirror")
         finding = Finding(rule="unreadable", message=said[:1000], mend="seal the tree again from the granted base")
@@ -58,11 +59,12 @@ class _Inspector:
         except ValueError as error:
             return Inspection((), (Finding(rule="bad-tree", message=str(error), mend="seal the tree again"),))
         changes = tuple(facts.changes)
+        if strange := foreign.among(facts):
+            return strange
         sizes, problems = self._sizes(changes)
         findings = [*facts.findings, *problems, *judge(changes, sizes, self._policy)]
         if not facts.complete:
             findings = [finding for finding in findings if finding.rule != "no-change"]
-        findings += foreign.among(changes)
         if facts.complete:
             findings += self._contents(changes, sizes)
         return Inspection(changes, tuple(findings))
@@ -108,27 +110,28 @@ class _Inspector:
 
 
 class _Foreign:
-    """Finds objects that the mirror knows but the granted base does not reach: another branch's content."""
+    """Finds objects that neither the pack brings nor the granted base reaches: another branch's, from the mirror."""
 
-    def __init__(self, mirror: GitDir, base_commit: str) -> None:
+    def __init__(self, mirror: GitDir, base_commit: str, brought: frozenset[str]) -> None:
         self._mirror = mirror
         self._base_commit = base_commit
+        self._brought = brought
 
-    def among(self, changes: Iterable[Change]) -> list[Finding]:
-        suspects = {change.new_oid: change for change in changes if change.new_oid and change.new_mode != SUBMODULE}
+    def among(self, facts: Facts) -> Inspection | None:
+        """A verdict about them alone, for any other word about a foreign object would tell what it holds."""
+        contents = {c.new_oid: c for c in facts.changes if c.new_oid and c.new_mode != SUBMODULE}
+        left = self._foreign({*facts.trees, *contents} - self._brought)
+        if folders := left - contents.keys():
+            return Inspection((), tuple(_foreign(f"the folder {oid}", None) for oid in sorted(folders)))
+        paths = sorted(contents[oid].path for oid in left)
+        return Inspection(tuple(facts.changes), tuple(_foreign(path, path) for path in paths)) if left else None
+
+    def _foreign(self, suspects: set[str]) -> set[str]:
         with self._mirror.objects() as objects:
             left = {oid for oid in suspects if objects.info(oid) is not None}
         if left:
             self._strike_reachable(left)
-        return [
-            Finding(
-                rule="foreign-object",
-                message=f"{suspects[oid].path} takes content from outside the granted base",
-                path=suspects[oid].path,
-                mend="send the content in the pack",
-            )
-            for oid in sorted(left)
-        ]
+        return left
 
     def _strike_reachable(self, left: set[str]) -> None:
         rest = b""
@@ -141,3 +144,8 @@ class _Foreign:
             if not left:
                 listing.close()
                 return
+
+
+def _foreign(what: str, path: str | None) -> Finding:
+    message = f"{what} takes content from outside the granted base"
+    return Finding(rule="foreign-object", message=message, path=path, mend="send the content in the pack")

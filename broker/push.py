@@ -49,7 +49,11 @@ def deliver(forge: Forge, store: GitDir, commit: str, order: Order, prefix: str)
     if forge.head(order.branch) != commit:
         message = f"the branch {order.branch} is there already, on another commit"
         return Finding(rule="branch-taken", message=message, mend="remove it, or submit the task under another name")
-    return forge.open(order)
+    pull = forge.open(order)
+    if pull.commit != commit:
+        message = f"pull request {pull.number} of the branch {order.branch} is open on another commit"
+        return Finding(rule="branch-taken", message=message, mend="merge it, or submit the task under another name")
+    return pull
 
 
 def order(delivery: Delivery, commit: str, repository: Repository, facts: dict[str, str]) -> Order:

@@ -50,8 +50,7 @@ def take(store: GitDir, pack: bytes, max_bytes: int) -> tuple[Finding, ...]:
     try:
         store.run(
             "index-pack",
-            "--strict",
-            "--fix-thin",
+            "--strict",  # and no --fix-thin: a delta could copy from any object of the mirror, other branches' included
             "--stdin",
             f"--max-input-size={max_bytes}",
             stdin=[pack],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker.config import Identity
 from broker.errors import AbsentError, ConflictError, GitError
-from broker.forge.base import Order
+from broker.forge.base import Order, is_for
 from broker.gitdir import GitDir
 from broker.wire import PullRequest
 
@@ -67,7 +67,7 @@ class PretendForge:
         """Opens a pull request, or finds the branch's."""
         _raise_next(self.before["open"])
         with self._lock:
-            pull = next((one for one in self._pulls.values() if one.branch == order.branch), None)
+            pull = next((one for one in self._pulls.values() if is_for(one, order)), None)
             if pull is None:
                 number = len(self._pulls) + 1
                 pull = PullRequest(repository=self.name, number=number, created=0.0, **order.model_dump())

@@ -256,7 +256,7 @@ _MAGIC = b"SWP1"
 
 
 def encode_proposal(proposal: Proposal, pack: bytes) -> bytes:
-    """A proposal and its thin pack as one body: magic, length of the JSON, JSON, pack."""
+    """A proposal and its pack, a self-contained one, as one body: magic, length of the JSON, JSON, pack."""
     head = proposal.model_dump_json().encode()
     return _HEAD.pack(_MAGIC, len(head)) + head + pack
 

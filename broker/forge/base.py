@@ -26,6 +26,14 @@ class Order(BaseModel):
     evidence: Evidence
 
 
+def is_for(pull: PullRequest, order: Order) -> bool:
+    """Whether a pull request is the one that the order asks for, opened before, or stands in its way.
+
+    One that was merged is not, though a removed branch's name may come back with other work.
+    """
+    return pull.branch == order.branch and (pull.commit == order.commit or pull.state == "open")
+
+
 class Forge(Protocol):
     """One repository on one forge. Blocking. All methods raise ForgeError when the forge does not do what was asked."""
 
@@ -42,7 +50,7 @@ class Forge(Protocol):
         """Creates the branch on the commit. False if a branch of that name is there already: it is never moved."""
 
     def open(self, order: Order) -> PullRequest:
-        """Opens the pull request, or returns the one that the branch already has."""
+        """Opens the pull request, or returns the one that the branch already has (see `is_for`)."""
 
     def pulls(self) -> tuple[PullRequest, ...]:
         """All pull requests that the broker opened here, newest first."""

@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from broker.config import Identity
 from broker.errors import AbsentError, ConfigError, ConflictError, ForgeError, GitError
-from broker.forge.base import Order
+from broker.forge.base import Order, is_for
 from broker.gitdir import GitDir, Limits
 from broker.wire import PullRequest
 
@@ -89,7 +89,7 @@ class LocalForge:
 
     def open(self, order: Order) -> PullRequest:
         """Writes the record, then the ref; both steps can be repeated."""
-        known = next((pull for pull in self.pulls() if pull.branch == order.branch), None)
+        known = next((pull for pull in self.pulls() if is_for(pull, order)), None)
         pull = known or self._record(order)
         try:
             self._git.run("update-ref", f"refs/pull/{pull.number}/head", pull.commit)

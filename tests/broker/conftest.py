@@ -84,10 +84,16 @@ class Store:
             self.git("update-ref", f"refs/heads/{branch}", oid)
         return oid
 
+    def content(self, oid: str, kind: str) -> bytes:
+        """An object's own bytes."""
+        command = ["git", "cat-file", kind, oid]
+        return subprocess.run(
+            command, env={**os.environ, "GIT_DIR": str(self.path)}, capture_output=True, check=True
+        ).stdout
+
     def pack(self, tree: str, base: str | None) -> bytes:
-        """A thin pack of what the tree has beyond the base."""
-        wanted = f"{tree}\n" + (f"^{base}\n" if base else "")
-        return self._pack(["--revs", "--thin"], wanted)
+        """A pack of what the tree has beyond the base."""
+        return self._pack(["--revs"], f"{tree}\n" + (f"^{base}\n" if base else ""))
 
     def pack_of(self, *oids: str) -> bytes:
         """A pack of exactly these objects."""

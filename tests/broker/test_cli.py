@@ -100,7 +100,7 @@ class _Agent:
         return self._git("write-tree").decode().strip()
 
     def pack(self, tree, base):
-        return self._git("pack-objects", "-q", "--revs", "--thin", "--stdout", stdin=f"{tree}\n^{base}\n".encode())
+        return self._git("pack-objects", "-q", "--revs", "--stdout", stdin=f"{tree}\n^{base}\n".encode())
 
 
 def propose(folder, body):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+import struct
 import threading
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -207,6 +210,18 @@ def test_a_task_whose_branch_exists_is_not_granted_again(house):
         house.service.grant(GrantRequest(repository="demo", task="t1"), 0)
 
 
+def test_a_task_granted_again_after_its_branch_was_removed_gets_a_pull_request_of_its_own(house):
+    house.offer(house.good)
+    merged = house.service.merge("demo", 1, by_uid=0)
+    house.origin.git("update-ref", "-d", "refs/heads/swarm/t1")
+    house.agent.git("fetch", "-q", str(house.origin.path), "+refs/heads/main:refs/heads/main")
+    house.grants.clear()
+    receipt = house.offer({"src/more.py": b"more = 1\n"}, id="t1-again")
+    assert house.grant().base_commit == merged.merged_commit
+    assert receipt.number == 2
+    assert house.service.pull("demo", receipt.number).pull.commit == receipt.commit
+
+
 def test_concurrent_grants_do_not_trip_over_each_other(house):
     def grant(number: int) -> str:
         return house.service.grant(GrantRequest(repository="demo", task=f"g{number}"), 0).branch
@@ -402,6 +417,54 @@ def test_content_of_another_branch_cannot_be_pulled_in_by_its_id(house):
     tree = house.agent.raw_tree(("100644", b"README.md", readme), ("100644", b"stolen.txt", stolen))
     verdict = house.service.propose(house.proposal(tree), house.agent.pack_of(tree))
     assert "foreign-object" in house.rules(verdict)
+
+
+def test_a_delta_cannot_copy_from_another_branch(house):
+    # Whoever knows an object's id could otherwise read it byte by byte: copy one byte, guess it, ask for the verdict.
+    plans = b"the other branch's plans\n"
+    house.origin.commit(house.origin.tree(None, {"plans.txt": plans}), branch="private")
+    house.service.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    secret = bytes.fromhex(house.origin.git("rev-parse", "private:plans.txt"))
+    copied = plans + plans
+    tree = house.agent.tree(house.grant().base_commit, {"copied.txt": copied})
+    delta = bytes([len(plans), len(copied), *(0x90, len(plans)) * 2])  # copy it all, twice
+    folder = zlib.compress(house.agent.content(tree, "tree"))
+    pack = pack_with((7, len(delta), secret + zlib.compress(delta)), (2, len(zlib.decompress(folder)), folder))
+    assert house.rules(house.service.propose(house.proposal(tree), pack)) == {"pack-rejected"}
+
+
+def pack_with(*entries: tuple[int, int, bytes]) -> bytes:
+    """A pack of entries given by type, size and what follows."""
+    body = b"PACK" + struct.pack(">II", 2, len(entries))
+    for kind, size, data in entries:
+        head = [kind << 4 | size & 15, size >> 4]
+        body += (bytes([head[0] | 128, head[1]]) if head[1] else bytes(head[:1])) + data
+    return body + hashlib.sha1(body, usedforsecurity=False).digest()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_tree_of_another_branch_is_not_shown_to_whoever_knows_its_id(house, inside):
+    secret = house.origin.tree(None, {"deep/code-name.txt": b"the other branch's plans\n"})
+    house.origin.commit(secret, branch="private")
+    house.service.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.grant()
+    pack = b""
+    if inside:
+        house.agent.git("fetch", "-q", str(house.origin.path), "refs/heads/private")
+        secret = house.agent.raw_tree(("40000", b"mine", secret))
+        pack = house.agent.pack_of(secret)
+    told = house.service.explain(house.proposal(secret), pack)
+    assert not told.allowed
+    assert {finding.rule for finding in told.findings} == {"foreign-object"}
+    assert "code-name" not in told.model_dump_json()
+
+
+def test_content_that_another_branch_has_as_well_may_be_proposed_by_sending_it(house):
+    base = house.grant().base_commit
+    fixed = house.origin.tree(base, dict(house.good))
+    house.origin.commit(fixed, base, branch="main")
+    house.service.grant(GrantRequest(repository="demo", task="later"), 0)
+    assert isinstance(house.offer(house.good), Receipt)
 
 
 def test_content_from_the_bases_own_past_may_come_back(house):

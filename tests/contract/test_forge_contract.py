@@ -145,6 +145,13 @@ def test_a_pull_request_is_opened_once(bench):
     assert bench.forge.pulls() == (pull,)
 
 
+def test_other_work_on_the_branch_of_a_merged_pull_request_gets_its_own(bench):
+    first = bench.opened(bench.change())
+    merged = bench.forge.merge(1, "me")
+    assert bench.forge.open(bench.order(first.commit)) == merged
+    assert bench.forge.open(bench.order(bench.change("X\n"))).number == 2
+
+
 def test_pull_requests_are_numbered_and_listed_newest_first(bench):
     for number in (1, 2, 3):
         assert bench.opened(bench.change(f"{number}\n"), f"swarm/t{number}").number == number

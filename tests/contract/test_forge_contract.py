@@ -149,7 +149,9 @@ def test_other_work_on_the_branch_of_a_merged_pull_request_gets_its_own(bench):
     first = bench.opened(bench.change())
     merged = bench.forge.merge(1, "me")
     assert bench.forge.open(bench.order(first.commit)) == merged
-    assert bench.forge.open(bench.order(bench.change("X\n"))).number == 2
+    other = bench.change("X\n")
+    bench.forge.push(bench.source, other, "swarm/t2")
+    assert bench.forge.open(bench.order(other)).number == 2
 
 
 def test_pull_requests_are_numbered_and_listed_newest_first(bench):

@@ -24,8 +24,8 @@ format: venv ## put the code into the house format
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-test: setup ## the fast suite
-	$(PYTEST)
+test: setup ## the fast suite, a worker per processor; TEST="..." goes to pytest
+	$(PYTEST) -n auto --dist worksteal $(TEST)
 
 test-docker: setup ## tests that need a Docker engine and the base image (scripts/build-image)
 	$(PYTEST) -m docker

@@ -1,6 +1,6 @@
 """How often the embedded model repairs the sample repository's bug, in real sandboxes, against what does without.
 
-    python -m benchmarks.repair [--quick] [--runs N]
+    python -m benchmarks.repair [--quick] [--runs N] [--threads N]
 
 Three ways in one go, each run on a fresh checkout: sampled repair as the product does it; the same without localisation
 (every statement of the sources is asked about alike); and the same search with token swaps in place of the model. The
@@ -51,6 +51,7 @@ SAMPLE = Path(__file__).parent.parent / "examples" / "sample-repository"
 TESTS = "python3 -m pytest -q"
 WANTED = 49 / 50
 WALL = 120.0
+FEW = 3
 Open = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
@@ -164,14 +165,19 @@ def summed(runs: list[Run]) -> dict[str, Any]:
     }
 
 
-async def measure(ways: list[Way], state: Path) -> dict[str, Any]:
+async def measure(ways: list[Way], embedded: EmbeddedConfig, state: Path) -> dict[str, Any]:
     """All ways, one after the other, on one server and one kind of sandbox."""
     config = SandboxConfig()
     backend = await choose_backend(config, state=state)
     version = (await backend.self_test()).backend
     fresh = opener(backend, SandboxSpec(limits=config.limits, env=config.env, image=config.image))
-    results: dict[str, Any] = {"sandbox": version, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
-    serving = serve_embedded(EmbeddedConfig(enabled=True), log=state / "model.log", environ=dict(os.environ))
+    results: dict[str, Any] = {
+        "sandbox": version,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "threads": embedded.threads,
+    }
+    serving = serve_embedded(embedded, log=state / "model.log", environ=dict(os.environ))
     async with serving as endpoint, Pool(PoolConfig(endpoints=(endpoint,))) as pool:
         for way in ways:
             print(f"{way.name}:", flush=True)
@@ -193,18 +199,21 @@ def main() -> int:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="5 runs instead of 50")
-    parser.add_argument("--runs", type=int, help="runs of the product's way; the baselines get a tenth, at least 2")
+    parser.add_argument("--runs", type=int, help="runs of the product's way; each baseline gets 3")
+    parser.add_argument("--threads", type=int, help="processor threads of the model server; default: as the product")
     options = parser.parse_args()
     runs = max(1, options.runs or (5 if options.quick else 50))
-    few = max(2, runs // 10)
+    embedded = EmbeddedConfig.model_validate(
+        {"enabled": True} | ({"threads": options.threads} if options.threads else {})
+    )
     ways = [
         Way("sampled repair", SampledRepair, runs),
-        Way("without localisation", unlocated, few),
-        Way("token swaps, no model", lambda: SampledRepair(ask=swap_tokens), few),
+        Way("without localisation", unlocated, FEW),
+        Way("token swaps, no model", lambda: SampledRepair(ask=swap_tokens), FEW),
     ]
     with tempfile.TemporaryDirectory(prefix="repair-") as state:
         try:
-            results = asyncio.run(measure(ways, Path(state)))
+            results = asyncio.run(measure(ways, embedded, Path(state)))
         except (PoolError, SandboxError) as error:
             print(f"the benchmark cannot run: {error}", file=sys.stderr)
             return 2

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from git import Actor, Repo
+
 from house import CHECKOUT, Account, House
 
 STOP_SECONDS = 20.0
@@ -248,16 +250,12 @@ def bare_repository(source: Path, target: Path, owner: Account) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         shutil.copytree(source, tree, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"))
-        env = environment(Path(scratch), {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"})
-        who = ["-c", "user.name=A Person", "-c", "user.email=person@example.org", "-c", "commit.gpgsign=false"]
-        for command in (
-            ["init", "-q", "-b", "main", str(tree)],
-            ["-C", str(tree), "add", "-A", "-f"],
-            ["-C", str(tree), *who, "commit", "-q", "-m", "Begin"],
-            ["clone", "-q", "--bare", "--no-hardlinks", str(tree), str(target)],
-            ["--git-dir", str(target), "remote", "remove", "origin"],
-        ):
-            subprocess.run(["git", *command], check=True, env=env, capture_output=True)
+        with Repo.init(tree, initial_branch="main") as repository:
+            repository.git.add("--all", "--force")
+            person = Actor("A Person", "person@example.org")
+            repository.index.commit("Begin", author=person, committer=person, skip_hooks=True)
+            with repository.clone(str(target), bare=True, no_hardlinks=True) as bare:
+                bare.delete_remote(bare.remote("origin"))
     for path in (target, *target.rglob("*")):
         give(path, owner, path.stat().st_mode & 0o700)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -79,7 +80,7 @@ class Client:
 
     def proposal(self, proposal: str) -> Receipt | Refusal:
         """The verdict on a proposal."""
-        return _VERDICT.validate_json(self._send("GET", f"/v1/proposals/{proposal}", None))
+        return _VERDICT.validate_json(self._send("GET", f"/v1/proposals/{_part(proposal)}", None))
 
     def log(self, after: int) -> LogPage:
         """Lines of the log."""
@@ -91,23 +92,23 @@ class Client:
 
     def kept(self, proposal: str) -> KeptProposal:
         """One of them."""
-        return self._call(KeptProposal, "GET", f"/v1/outbox/{proposal}")
+        return self._call(KeptProposal, "GET", f"/v1/outbox/{_part(proposal)}")
 
     def discard(self, proposal: str) -> KeptProposal:
         """Removes a refused one."""
-        return self._call(KeptProposal, "POST", f"/v1/outbox/{proposal}/discard")
+        return self._call(KeptProposal, "POST", f"/v1/outbox/{_part(proposal)}/discard")
 
     def pulls(self, repository: str) -> PullRequests:
         """Pull requests of a repository."""
-        return self._call(PullRequests, "GET", f"/v1/pulls/{repository}")
+        return self._call(PullRequests, "GET", f"/v1/pulls/{_part(repository)}")
 
     def pull(self, repository: str, number: int) -> PullRequestView:
         """One with its diff."""
-        return self._call(PullRequestView, "GET", f"/v1/pulls/{repository}/{number}")
+        return self._call(PullRequestView, "GET", f"/v1/pulls/{_part(repository)}/{number}")
 
     def merge(self, repository: str, number: int) -> PullRequest:
         """Merges one."""
-        return self._call(PullRequest, "POST", f"/v1/pulls/{repository}/{number}/merge")
+        return self._call(PullRequest, "POST", f"/v1/pulls/{_part(repository)}/{number}/merge")
 
     def _call(self, model: type[Model], verb: str, path: str, body: bytes | None = None) -> Model:
         return model.model_validate_json(self._send(verb, path, body))
@@ -124,3 +125,8 @@ class Client:
             raise TurnedDownError(Problem.model_validate_json(answer.content))
         except ValidationError:
             raise TurnedDownError(Problem(code=str(answer.status_code), message=answer.text[:500])) from None
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path, whatever a person typed; one that no path can hold names nothing anyway."""
+    return quote(name, safe="", errors="replace").replace(".", "%2E") or "%20"

@@ -120,17 +120,21 @@ class GitDir:
         feeding = asyncio.create_task(_feed(process, _once(asked)))
         out = process.stdout
         assert out is not None  # noqa: S101 - PIPE was asked for; this tells mypy
+        ending = False
         try:
             for oid in ids:
                 head = (await out.readline()).split()
                 if len(head) != 3:
                     raise WorkspaceError(f"object {oid} is missing in {self.path}")
                 yield int(head[2]), _content(out, int(head[2]))
+            await feeding
+            ending = True
         finally:
             feeding.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await feeding
-            if process.returncode is None:
+            # Killing one that ends by itself would take its status away from asyncio, which then complains in the log.
+            if not ending and process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
             await process.communicate()

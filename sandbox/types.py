@@ -70,7 +70,7 @@ class Outcome(Frozen):
 class SealedTree(Frozen):
     """A workspace as git objects: what is checked is what is delivered.
 
-    ``pack`` holds the objects of ``tree`` that ``base`` lacks, none as a delta against the base; ``files`` are the changed paths.
+    ``pack`` holds the objects of ``tree`` that ``base`` lacks, and leans on no other; ``files`` are the changed paths.
     """
 
     base: str

@@ -127,6 +127,10 @@ def test_a_grant_prints_the_capability_alone_on_standard_output(swarm_broker):
         (("pr", "merge", "demo", "99"), 8, "no pull request 99"),
         (("proposals", "show", "none"), 8, "there is no proposal 'none'"),
         (("proposals", "discard", "none"), 8, "there is no proposal 'none'"),
+        (("proposals", "discard", "a\nb"), 8, "there is no proposal"),
+        (("proposals", "show", "../repositories"), 8, "not found"),
+        (("proposals", "show", ".."), 8, "there is no proposal"),
+        (("pr", "list", "de?mo#"), 8, "there is no repository 'de?mo#'"),
         (("grant", "demo"), 2, "TASK"),
     ],
 )

@@ -40,7 +40,7 @@ class EmbeddedConfig(Frozen):
     tier: str = Field(default="embedded", description="the tier it serves")
     parallel: int = Field(default=8, ge=1, le=64, description="sequences decoded together")
     window: int = Field(default=2048, ge=256, le=8192, description="context of each sequence, in tokens")
-    threads: int = Field(default=2, ge=1, description="processor threads")
+    threads: int = Field(default=1, ge=1, description="processor threads; on shared cores more of them only stall")
     weights: str | None = Field(
         default=None, description="path of the GGUF file; default: found in the project's cache"
     )

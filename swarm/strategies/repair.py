@@ -7,7 +7,7 @@ judging, so an answer is never trusted, only tried. Nothing about the fix is kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -139,7 +139,9 @@ class _Search:
                 for sampled in [task for task in sampling if task in done]:
                     for candidate in self._drawn(sampling.pop(sampled), sampled.result()):
                         testing[asyncio.create_task(self._passes(candidate))] = candidate
-                passing += [candidate for test, candidate in _taken(testing, done) if test.result()]
+                for test in [task for task in testing if task in done]:
+                    passing += [testing[test]] if test.result() else []
+                    del testing[test]
                 if passing:
                     await _cancel(sampling)
                 if len(passing) >= self.bounds.enough:
@@ -281,14 +283,6 @@ def _past_samples(work: Work) -> dict[tuple[Any, ...], tuple[str, ...]]:
 def _past_verdicts(work: Work) -> dict[tuple[str, int, str], bool]:
     tried = (step.data for step in work.past if step.kind == "candidate")
     return {(data["file"], data["line"], data["new"]): data["passed"] for data in tried}
-
-
-def _taken(
-    testing: dict[asyncio.Task[bool], Candidate], done: Collection[asyncio.Task[Any]]
-) -> list[tuple[asyncio.Task[bool], Candidate]]:
-    """The tests that ended, taken out of those that run, in the order in which they were begun."""
-    ended = [test for test in testing if test in done]
-    return [(test, testing.pop(test)) for test in ended]
 
 
 async def _cancel(tasks: dict[asyncio.Task[Any], Any]) -> None:

@@ -115,6 +115,18 @@ def of_three_users(base: Path) -> tuple[House, list[str]]:
     return House(here(), daemon, broker, (str(swarm),), (str(swarm_broker),), parted=True), made
 
 
+def python_for_all(base: Path) -> Path:
+    """A Python with all four rooms that every user may run: the .venv's own where others can read it, else a copy.
+
+    Raises HouseError.
+    """
+    if others_can_read(CHECKOUT / "pyproject.toml") and others_can_read(CHECKOUT / ".venv" / "pyvenv.cfg"):
+        return CHECKOUT / ".venv" / "bin" / "python"
+    target = base / "app"
+    _installation(target, _readable_interpreter(), _libraries(base / "lib"), ROOMS, entry="broker")
+    return target / "bin" / "python"
+
+
 def others_can_read(path: Path) -> bool:
     """Whether a user without rights of their own can reach and read ``path``."""
     real = path.resolve()

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from house import python_for_all
+
 pytest_plugins = ["tests.vllm_server"]
+
+
+@pytest.fixture(scope="session")
+def python_of_all() -> Iterator[str]:
+    """A Python with the four rooms for children under another user; the checkout may lie where only we can read."""
+    with tempfile.TemporaryDirectory(prefix="swarm-python-") as base:
+        Path(base).chmod(0o755)
+        yield str(python_for_all(Path(base)))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

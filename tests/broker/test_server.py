@@ -208,7 +208,7 @@ with httpx.Client(transport=httpx.HTTPTransport(uds=sys.argv[1]), base_url="http
 
 
 @pytest.mark.root
-def test_another_user_of_the_machine_is_refused_every_verb(running):
+def test_another_user_of_the_machine_is_refused_every_verb(running, python_of_all):
     running.folder.chmod(0o755)
     running.folder.parent.chmod(0o755)
     running.folder.parent.parent.chmod(0o755)
@@ -217,11 +217,11 @@ def test_another_user_of_the_machine_is_refused_every_verb(running):
              "GET /v1/pulls/demo", "GET /v1/health"]  # fmt: skip
     drop = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
     done = subprocess.run(
-        [*drop, sys.executable, "-c", _CALL, str(running.socket), *calls], capture_output=True, text=True, check=True
+        [*drop, python_of_all, "-c", _CALL, str(running.socket), *calls], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["403"] * (len(calls) - 1) + ["200"]
     health = subprocess.run(
-        [*drop, sys.executable, "-c", _CALL, str(running.socket), "GET /v1/health"],
+        [*drop, python_of_all, "-c", _CALL, str(running.socket), "GET /v1/health"],
         capture_output=True,
         text=True,
         check=True,
@@ -232,15 +232,15 @@ def test_another_user_of_the_machine_is_refused_every_verb(running):
 
 
 @pytest.mark.root
-def test_the_broker_runs_as_a_user_without_rights(tmp_path, agent, make_running):
+def test_the_broker_runs_as_a_user_without_rights(tmp_path, agent, make_running, python_of_all):
     running = make_running(roles="person = [0]\ncoordinator = [0]")
     for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
         folder.chmod(0o755)
     (tmp_path / "run").mkdir()
     subprocess.run(["chown", "-R", "54322:54322", str(tmp_path)], check=True)
     drop = ["setpriv", "--reuid=54322", "--regid=54322", "--clear-groups", "--no-new-privs"]
-    command = [*drop, sys.executable, "-m", "broker", "serve", "--config", str(running.config)]
-    running.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [*drop, python_of_all, "-m", "broker", "serve", "--config", str(running.config)]
+    running.process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(running)
     assert Receipt.model_validate_json(running.call("POST", "/v1/propose", running.proposal()).content)
     assert "reading" not in running.end()

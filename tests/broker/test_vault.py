@@ -90,14 +90,15 @@ def test_a_hardened_process_leaves_no_core():
 
 
 @pytest.mark.root
-def test_the_own_users_other_processes_cannot_read_a_hardened_process(tmp_path):
+def test_the_own_users_other_processes_cannot_read_a_hardened_process(python_of_all):
     drop = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "--no-new-privs"]
     child = subprocess.Popen(
-        [*drop, sys.executable, "-c", _CHILD],
+        [*drop, python_of_all, "-c", _CHILD],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.getcwd(), "CANARY": "canary-env-1"},  # noqa: PTH109 - the child's import path
+        cwd="/",
+        env={**os.environ, "CANARY": "canary-env-1"},
     )
     with child:
         try:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 from pydantic import ValidationError
 
@@ -33,7 +32,7 @@ class Audit:
         self._head_file = path.with_suffix(".head")
         torn = self._mend_torn_line()
         self._number, self._hash = verify(path)
-        self._file: IO[bytes] = path.open("ab")
+        self._file = path.open("ab", buffering=0)  # a buffer would keep a failed line and write it before the next one
         path.chmod(0o600)
         self._write_head()
         if torn:
@@ -47,12 +46,21 @@ class Audit:
                 number=self._number + 1, at=self._clock(), event=event, fields=texts, previous=self._hash, hash=""
             )
             entry = draft.model_copy(update={"hash": digest(draft)})
-            self._file.write(entry.model_dump_json().encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._write(entry.model_dump_json().encode() + b"\n")
             self._number, self._hash = entry.number, entry.hash
             self._write_head()
             return entry
+
+    def _write(self, line: bytes) -> None:
+        """All of a line, or nothing of it: half a line or an unacknowledged one would break the chain for good."""
+        end, left = os.fstat(self._file.fileno()).st_size, memoryview(line)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError:
+            os.ftruncate(self._file.fileno(), end)
+            raise
 
     def page(self, after: int, limit: int = 500) -> tuple[LogEntry, ...]:
         """Entries with a number above ``after``, in order."""

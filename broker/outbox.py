@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from broker.capability import Rights
 from broker.config import BrokerConfig
-from broker.errors import AbsentError, CapabilityError, ConflictError, OutboxFullError
+from broker.errors import AbsentError, BrokerError, CapabilityError, ConflictError, OutboxFullError
 from broker.wire import KeptProposal, Outbox, Proposal, Receipt, Refusal, decode_proposal, encode_proposal
 
 _SCHEMA = """
@@ -85,7 +85,7 @@ class OutboxStore:
         """Records a grant; only recorded grants are good."""
         with self._lock:
             row = (rights.grant, rights.repository, rights.task, by_uid, at)
-            self._db.execute("INSERT INTO grants (id, repository, task, by_uid, at) VALUES (?, ?, ?, ?, ?)", row)
+            self._run("INSERT INTO grants (id, repository, task, by_uid, at) VALUES (?, ?, ?, ?, ?)", row)
 
     def is_granted(self, grant: str) -> bool:
         """Whether this state knows the grant."""
@@ -106,7 +106,7 @@ class OutboxStore:
                 proposal.id, rights.grant, rights.repository, proposal.task, proposal.base_commit, proposal.tree,
                 rights.model_dump_json(), at, len(body),
             )  # fmt: skip
-            self._db.execute(
+            self._run(
                 "INSERT INTO proposals (id, grant_id, repository, task, base_commit, tree, rights, at, size, state)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'judging')",
                 row,
@@ -126,14 +126,14 @@ class OutboxStore:
     def pushing(self, proposal: str, commit: str) -> None:
         """Written before the first step that the outside can see."""
         with self._lock:
-            self._db.execute("UPDATE proposals SET state = 'pushing', commit_id = ? WHERE id = ?", (commit, proposal))
+            self._run("UPDATE proposals SET state = 'pushing', commit_id = ? WHERE id = ?", (commit, proposal))
 
     def settle(self, verdict: Receipt | Refusal) -> None:
         """The last word. A delivered proposal's file is removed: the forge has it now."""
         state = "delivered" if isinstance(verdict, Receipt) else "refused"
         row = (state, verdict.model_dump_json(), verdict.proposal)
         with self._lock:
-            self._db.execute("UPDATE proposals SET state = ?, verdict = ? WHERE id = ?", row)
+            self._run("UPDATE proposals SET state = ?, verdict = ? WHERE id = ?", row)
         if isinstance(verdict, Receipt):
             self._drop_file(verdict.proposal)
 
@@ -149,7 +149,7 @@ class OutboxStore:
     def _drop_file(self, proposal: str) -> None:
         with self._lock:
             self._file(proposal).unlink(missing_ok=True)
-            self._db.execute("UPDATE proposals SET size = 0 WHERE id = ?", (proposal,))
+            self._run("UPDATE proposals SET size = 0 WHERE id = ?", (proposal,))
 
     def find(self, proposal: str) -> Kept | None:
         """One row by its id."""
@@ -209,18 +209,28 @@ class OutboxStore:
             os.fsync(handle)
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        with self._lock, closing(self._db.execute(query, values)) as cursor:
+        with self._lock, closing(self._run(query, values)) as cursor:
             return cursor.fetchall()
+
+    def _run(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        try:
+            return self._db.execute(query, values)
+        except sqlite3.OperationalError as error:
+            mend = (
+                "the operator looks whether the disk of the state folder is full; what was kept before is still there"
+            )
+            raise BrokerError(f"the outbox cannot be used: {error}", mend) from None
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+        self._run("BEGIN IMMEDIATE")
         try:
             yield
+            self._run("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk has SQLite roll back by itself
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
 
 def _kept(row: sqlite3.Row) -> Kept:

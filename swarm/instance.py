@@ -26,11 +26,19 @@ def alone(state: Path) -> Iterator[None]:
         raise DaemonError(f"the state folder {state} cannot be used: {error.strerror}", mend) from error
     try:
         _lock(handle, state)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        _name_ourselves(handle, state)
         yield
     finally:
         os.close(handle)
+
+
+def _name_ourselves(handle: int, state: Path) -> None:
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        mend = "see whether its disk is full"
+        raise DaemonError(f"the state folder {state} cannot be written to: {error.strerror}", mend) from error
 
 
 def _lock(handle: int, state: Path) -> None:

@@ -86,6 +86,10 @@ def open_engine(path: Path) -> sa.Engine:
     try:
         with engine.begin() as connection:
             _migrate(connection, path)
+    except sa.exc.OperationalError as error:  # a full disk, a lost folder: the file itself may be whole
+        engine.dispose()
+        mend = f"see whether the disk of {path.parent} is full or failing; the file may be whole, so leave it there"
+        raise StoreError(f"the database {path} cannot be used: {error.orig}", mend) from error
     except sa.exc.DatabaseError as error:
         engine.dispose()
         raise StoreError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import pytest
 
@@ -118,3 +119,18 @@ def test_pages_follow_a_number(log):
     assert [entry.number for entry in audit.page(after=3)] == [4, 5]
     assert [entry.number for entry in audit.page(after=0, limit=2)] == [1, 2]
     audit.close()
+
+
+def test_a_line_that_a_full_disk_cut_off_leaves_no_trace(log):
+    audit = Audit(log)
+    _soft, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 20, hard))  # the kernel takes 20 bytes, no more
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            audit.append("cut")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert audit.append("whole").number == 6
+    audit.close()
+    assert verify(log)[0] == 6
+    assert b'"cut"' not in log.read_bytes()

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker.capability import Caveat, narrow
-from broker.errors import AbsentError, CapabilityError, ConflictError, ForgeError, OutboxFullError
+from broker.errors import AbsentError, BrokerError, CapabilityError, ConflictError, ForgeError, OutboxFullError
 from broker.testing import PretendForge, copy
 from broker.wire import GrantRequest, MirrorRequest, Receipt, Refusal
 
@@ -586,6 +586,17 @@ def test_a_full_outbox_turns_new_proposals_away_and_keeps_the_old(build_house):
         house.offer(house.good, "t2")
     house.service.discard("t1-p", by_uid=0)
     assert isinstance(house.offer(house.good, "t2"), Receipt)
+
+
+def test_an_outbox_that_cannot_be_written_is_told_and_goes_on_later(house):
+    house.grant("early")
+    house.service._outbox._db.execute("PRAGMA query_only=1")  # as on a disk that was remounted read-only
+    with pytest.raises(BrokerError, match="the outbox cannot be used: attempt to write a readonly database"):
+        house.grant("t2")
+    with pytest.raises(BrokerError, match="the outbox cannot be used"):
+        house.offer(house.good, "early")
+    house.service._outbox._db.execute("PRAGMA query_only=0")
+    assert isinstance(house.offer(house.good, "early"), Receipt)
 
 
 def test_the_outbox_never_holds_a_capability(house):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from pathlib import Path
 
@@ -77,3 +78,13 @@ def test_the_socket_is_for_its_owner_alone_unless_a_group_is_named(tmp_path: Pat
 def test_a_group_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(DaemonError, match="no group"), listening(config(tmp_path, socket_group="no-such-group")):
         pass
+
+
+def test_a_state_folder_on_a_full_disk_is_told(tmp_path: Path) -> None:
+    _soft, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may grow
+    try:
+        with pytest.raises(DaemonError, match="cannot be written to: File too large"), alone(tmp_path):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

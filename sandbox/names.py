@@ -18,10 +18,18 @@ def normal(name: bytes) -> bytes | None:
 
 
 def names_git(part: bytes) -> bool:
-    """Whether a path component is ``.git`` to git or to a file system that folds names."""
+    """Whether a path component is ``.git`` to git or to a file system that folds names or parts them at backslashes."""
+    return any(piece in {".git", "git~1"} for piece in _folded(part).split("\\"))
+
+
+def names_gitmodules(part: bytes) -> bool:
+    """Whether it is ``.gitmodules`` in the same sense; git takes no symbolic link of that name."""
+    return _folded(part) in {".gitmodules", "gitmod~1"}
+
+
+def _folded(part: bytes) -> str:
     text = part.decode("utf-8", "replace").translate(_IGNORED).casefold()
-    text = text.split(":", 1)[0].rstrip(" .")
-    return text in {".git", "git~1"}
+    return "\\".join(piece.split(":", 1)[0].rstrip(" .") for piece in text.split("\\"))
 
 
 def shown(path: bytes) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from sandbox.names import names_git, normal, shown
+from sandbox.names import names_git, names_gitmodules, normal, shown
 from sandbox.tarball import Member, TarReader
 
 _MAX_NOTES = 200
@@ -111,8 +111,8 @@ async def _take_named(reader: TarReader, member: Member, gathered: Harvest, scop
         else:
             gathered.found[path] = known
     elif member.kind == "symlink":
-        if not member.link or len(member.link) > _LINK_LIMIT:
-            gathered.leave_out(path, "malformed symbolic link")
+        if not member.link or len(member.link) > _LINK_LIMIT or names_gitmodules(path.rsplit(b"/", 1)[-1]):
+            gathered.leave_out(path, "symbolic link that git does not take")
         else:
             gathered.found[path] = _store(gathered, scope, "120000", member.link)
     elif member.kind == "file":

@@ -25,8 +25,9 @@ _TEST_FILE = re.compile(r"(^test_.+|.+_test|^conftest|.+[._-](test|spec))\.\w+$|
 _SCRIPT = re.compile(r"^[^.]+$|\.(sh|bash|zsh|mk|ini|toml|cfg|ya?ml|json)$|test|check")
 _TEST_SETTINGS = frozenset(
     {
-        ".coveragerc", "Makefile", "conftest.py", "noxfile.py", "package.json", "pyproject.toml", "pytest.ini",
-        ".pytest.ini", "pytest.toml", "setup.cfg", "sitecustomize.py", "tox.ini", "usercustomize.py",
+        ".coveragerc", ".pytest.ini", ".pytest.toml", "GNUmakefile", "Makefile", "conftest.py", "makefile",
+        "noxfile.py", "package.json", "pyproject.toml", "pytest.ini", "pytest.toml", "setup.cfg", "sitecustomize.py", "tox.ini",
+        "usercustomize.py",
     }
 )  # fmt: skip
 _RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "coverage", "nose2", "doctest"})

@@ -24,7 +24,21 @@ def test_names_that_lead_elsewhere_do_not(name: bytes) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    [".git", ".GIT", ".Git", "git~1", "GIT~1", ".git ", ".git...", ".git . .", ".g\u200cit", "\ufeff.git", ".git:x"],
+    [
+        ".git",
+        ".GIT",
+        ".Git",
+        "git~1",
+        "GIT~1",
+        ".git ",
+        ".git...",
+        ".git . .",
+        ".g\u200cit",
+        "\ufeff.git",
+        ".git:x",
+        ".git\\hooks",
+        "x\\.GIT",
+    ],
 )
 def test_every_spelling_of_git_is_known(part: str) -> None:
     assert names_git(part.encode())

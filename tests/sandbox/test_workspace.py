@@ -229,10 +229,25 @@ async def test_hostile_entries_are_left_out_and_named(held) -> None:
     forged.add("hard2", type=tarfile.LNKTYPE, linkname="../../etc/passwd")
     forged.add(".git/config", b"[core]\n fsmonitor = touch /tmp/x\n").add("sub/.git/config", b"x").add("sub/.GIT", b"x")
     forged.add("git~1", b"x").add("s/.g\u200cit/hooks", b"x").add("s/.git ./hooks", b"x").add("fine/.gitx", b"ok")
+    forged.add("a\\.git\\hooks", b"x").add(".gitmodules", type=tarfile.SYMTYPE, linkname="dir")
     sealed = await workspace.seal(base, forged.stream(), limit=LIMIT)
     assert sealed.files == ("fine/.gitx",)
     named = " ".join(sealed.left_out)
-    for name in ("../up", "/abs", "up2", "pipe", "disk", "hard ", "hard2", "sub/.git ", "sub/.GIT", "git~1", ".git ."):
+    for name in (
+        "../up",
+        "/abs",
+        "up2",
+        "pipe",
+        "disk",
+        "hard ",
+        "hard2",
+        "sub/.git ",
+        "sub/.GIT",
+        "git~1",
+        ".git .",
+        "a\\.git",
+        ".gitmodules",
+    ):
         assert name in named, name
     assert ".git/config" not in named
 

@@ -74,6 +74,11 @@ def test_what_decides_over_tests_is_put_back(path: str) -> None:
     assert is_test_file(path, "sh ./scripts/check.sh --all")
 
 
+@pytest.mark.parametrize("path", ["GNUmakefile", "makefile", ".pytest.toml", "sub/makefile"])
+def test_what_is_read_before_the_usual_settings_steers_the_tests_too(path: str) -> None:
+    assert is_test_file(path, "make test")
+
+
 def test_program_that_the_command_starts_is_no_test() -> None:
     assert not is_test_file("src/main.py", "python3 src/main.py --selftest")
     assert is_test_file("run-checks.py", "python3 run-checks.py")

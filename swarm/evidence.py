@@ -26,8 +26,8 @@ _SCRIPT = re.compile(r"^[^.]+$|\.(sh|bash|zsh|mk|ini|toml|cfg|ya?ml|json)$|test|
 _TEST_SETTINGS = frozenset(
     {
         ".coveragerc", ".pytest.ini", ".pytest.toml", "GNUmakefile", "Makefile", "conftest.py", "makefile",
-        "noxfile.py", "package.json", "pyproject.toml", "pytest.ini", "pytest.toml", "setup.cfg", "sitecustomize.py", "tox.ini",
-        "usercustomize.py",
+        "noxfile.py", "package.json", "pyproject.toml", "pytest.ini", "pytest.toml", "setup.cfg", "sitecustomize.py",
+        "tox.ini", "usercustomize.py",
     }
 )  # fmt: skip
 _RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "coverage", "nose2", "doctest"})

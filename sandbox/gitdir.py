@@ -45,6 +45,7 @@ _SETTINGS = (
     "gc.auto=0",
     "maintenance.auto=false",
     "transfer.fsckObjects=true",
+    "fastimport.unpackLimit=1000",  # loose objects can be pruned one by one, a pack only as a whole
 )
 
 

@@ -18,6 +18,7 @@ from sandbox.tarball import END, TarReader, header, padding
 from sandbox.types import MIB, SealedTree
 
 _KEPT_TEMPLATES = 8
+_LOOSE = 256 * MIB
 _CHUNK = 256 * 1024
 _LEFT_OUT = "Left-Out: "
 _CONFIG = b"""[core]
@@ -125,6 +126,17 @@ class Workspace:
         tree, base = head.split(" ")
         notes = [json.loads(line[len(_LEFT_OUT) :]) for line in body.splitlines() if line.startswith(_LEFT_OUT)]
         return await self._sealed(base, tree, tuple(notes))
+
+    async def tidy(self, *, loose: int = _LOOSE) -> None:
+        """Let go of what no reference holds, once loose objects take more than ``loose`` bytes.
+
+        Only while nothing is sealed or imported, since objects on their way to a reference would go as well.
+        """
+        if not (self._git.path / "HEAD").exists():
+            return
+        counted = dict(line.split(": ", 1) for line in (await self._git.line("count-objects", "-v")).splitlines())
+        if int(counted["size"]) * 1024 > loose:
+            await self._git.run("prune", "--expire=now")
 
     async def diff(self, base: str, tree: str) -> str:
         """A unified diff from a commit to a tree, for people."""

@@ -24,7 +24,7 @@ from swarm.rows import Claim
 from swarm.store import Store
 from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
 from swarm.work import Chat, Strategy, Work
-from swarm.workroom import Room, salvage_ref, save_quietly, sealed_facts, work_in
+from swarm.workroom import SAVE_LIMIT, Quota, Room, salvage_ref, save_quietly, sealed_facts, work_in
 
 log = logging.getLogger(__name__)
 
@@ -207,14 +207,11 @@ class AttemptRun:
         """A sandbox with the base in it, or with what an earlier life of this attempt had saved."""
         saved = await self._workspace.sealed_at(salvage_ref(self._claim.attempt.id))
         stream = self._workspace.checkout_tree(saved.tree, base) if saved else self._workspace.checkout(base)
-        limit = self._parts.spec.limits.disk
+        limit = min(self._parts.spec.limits.disk, SAVE_LIMIT)
         async with self._parts.backend.open(self._parts.spec, stream) as sandbox:
-            yield Room(self._claim, base, sandbox, self._workspace, self._store, limit, asyncio.Lock())
+            yield Room(self._claim, base, sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota())
 
     def _bench(self, room: Room, past: tuple[Step, ...]) -> Work:
-        async def save() -> None:
-            await room.save()
-
         return Work(
             task=self._task,
             attempt=self._claim.attempt.id,
@@ -224,7 +221,7 @@ class AttemptRun:
             ledger=self.ledger,
             test_command=self._parts.test_command(self._task),
             record=self._record,
-            save=save,
+            save=room.save_in_passing,
             past=past,
         )
 

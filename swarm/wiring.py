@@ -76,10 +76,11 @@ class House:
         socket = self.settings.broker.socket
         try:
             async with BrokerClient(socket, patience=0, timeout=ASK_PATIENCE) as client:
-                health = await client.health()
-        except BrokerError as error:
+                await client.health()
+            uid = socket.stat().st_uid  # health names the caller; whoever listens owns the socket
+        except (BrokerError, OSError) as error:
             return BrokerView(socket=str(socket), reachable=False, detail=str(error))
-        return BrokerView(socket=str(socket), reachable=True, uid=health.uid)
+        return BrokerView(socket=str(socket), reachable=True, uid=uid)
 
     async def _repositories(self) -> tuple[str, ...]:
         try:
@@ -107,6 +108,9 @@ async def house(
         backend = await choose(settings.sandbox, state=state)
         proved = await backend.self_test()
         await backend.sweep()
+        workspaces = _workspaces(state / "git")
+        for kept in sorted((state / "git").glob("*.git")):
+            await workspaces(kept.stem).tidy()
         pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
         broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
         engine = DbosEngine(state / "engine.db")
@@ -116,7 +120,7 @@ async def house(
             spec=SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env, image=settings.sandbox.image),
             pool=pool,
             broker=broker,
-            workspace=_workspaces(state / "git"),
+            workspace=workspaces,
             strategy=strategy or partial(strategy_named, small_tiers=small_tiers(settings.pool)),
             test_command=_test_command(settings),
             sandbox_name=f"{proved.backend} {proved.version}".strip(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pool.errors import ContextOverflowError
 from sandbox.base import Sandbox
-from sandbox.types import SealedTree
+from sandbox.types import MIB, SealedTree
 from sandbox.workspace import Workspace
 from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
@@ -19,6 +19,8 @@ from swarm.types import AttemptResult, Conclusion, Ending, Sealed
 from swarm.work import Strategy, Work
 
 LAST_SAVE = 30.0  # seconds that a cancelled attempt may take to save what it has
+SAVE_LIMIT = 64 * MIB  # new content of one save; more than that no broker takes
+SAVES_LIMIT = 512 * MIB  # of all saves of one attempt in this process, so that an agent cannot fill the daemon's disk
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,25 @@ def sealed_facts(tree: SealedTree) -> Sealed:
     return Sealed(base=tree.base, tree=tree.tree, files=tree.files, left_out=tree.left_out, changed=tree.changed)
 
 
+class Quota:
+    """What an attempt's saves may still put on the daemon's disk, in bytes."""
+
+    def __init__(self, left: int = SAVES_LIMIT) -> None:
+        self._left = left
+        self._last = ""
+
+    @property
+    def spent(self) -> bool:
+        """Whether no further save in passing is due."""
+        return self._left <= 0
+
+    def count(self, sealed: SealedTree) -> None:
+        """Count a save; one that found nothing new costs nothing."""
+        if sealed.tree != self._last:
+            self._last = sealed.tree
+            self._left -= len(sealed.pack)
+
+
 @dataclass(frozen=True)
 class Room:
     """An open sandbox with everything that saving its workspace takes. ``limit`` is in bytes."""
@@ -44,6 +65,12 @@ class Room:
     store: Store
     limit: int
     lock: asyncio.Lock
+    quota: Quota
+
+    async def save_in_passing(self) -> None:
+        """Save unless the saves of this attempt have used up their room; the last save is always made."""
+        if not self.quota.spent:
+            await self.save()
 
     async def save(self) -> SealedTree:
         """Seal the workspace as it is now into the attempt's salvage ref."""
@@ -51,6 +78,7 @@ class Room:
             sealed = await self.workspace.seal(self.base, self.sandbox.export(), limit=self.limit)
             # A worker that was replaced must not put its tree over its successor's.
             await self.store.check(self.claim)
+            self.quota.count(sealed)
             ref = salvage_ref(self.claim.attempt.id)
             await self.workspace.keep(ref, sealed, f"Salvage of attempt {self.claim.attempt.id}")
             await self.store.salvaged(self.claim, ref, sealed.tree)

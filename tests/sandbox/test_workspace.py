@@ -422,3 +422,21 @@ async def test_a_sha256_repository_works(tmp_path: Path) -> None:
     sealed = await workspace.seal(base, Forge().add("a", b"2").stream(), limit=LIMIT)
     assert sealed.files == ("a",)
     assert b"a" in members(await whole(workspace.checkout(base)))
+
+
+async def test_tidying_lets_go_of_what_no_reference_holds_and_of_nothing_else(held: tuple[Workspace, str]) -> None:
+    workspace, base = held
+    dropped = await workspace.seal(base, Forge().base().add("./noise", b"noise").stream(), limit=LIMIT)
+    kept = await workspace.seal(base, Forge().base().add("./work", b"work").stream(), limit=LIMIT)
+    await workspace.keep("refs/salvage/a", kept, "kept")
+
+    await workspace.tidy()
+    assert "noise" in await workspace.diff(base, dropped.tree), "little is left alone"
+    await workspace.tidy(loose=0)
+
+    with pytest.raises(WorkspaceError):
+        await workspace.diff(base, dropped.tree)
+    again = await workspace.sealed_at("refs/salvage/a")
+    assert again is not None
+    assert again.tree == kept.tree
+    assert b"".join([chunk async for chunk in workspace.checkout(base)])

@@ -12,6 +12,7 @@ import signal
 import socket
 import stat
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -81,6 +82,8 @@ async def _run(service: Service, config: BrokerConfig, listener: socket.socket) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.handle_exit, number, None)
+    known = ", ".join(sorted(config.repositories))
+    sys.stderr.write(f"swarm-broker: listening at {config.socket}; repositories: {known}\n")
     await server.serve(sockets=[listener])
 
 
@@ -118,12 +121,19 @@ def _require_usable(name: str, path: Path, forge: Forge) -> None:
     except ForgeError as error:
         mend = f"make it as uid {os.geteuid()}: git init --bare {path}"
         raise ConfigError(f"repositories.{name}.path = {path} cannot be used: {error}", mend) from None
+    if path.stat().st_uid != os.geteuid():  # git would refuse to read it, yet only once a task is under way
+        mend = f"chown -R {os.geteuid()} {path}"
+        raise ConfigError(f"repositories.{name}.path = {path} does not belong to the broker's user", mend)
 
 
 @contextlib.contextmanager
 def _alone(state: Path) -> Iterator[None]:
     """Holds the state folder for this process. Raises ConfigError if it is another's or open to others."""
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        mend = f"as root: install -d -m 700 -o {os.geteuid()} {state}"
+        raise ConfigError(f"the state folder {state} cannot be made: {error.strerror}", mend) from None
     info = state.stat()
     if info.st_uid != os.geteuid() or info.st_mode & 0o077:
         mend = f"chown {os.geteuid()} {state}; chmod 700 {state}"

@@ -259,7 +259,7 @@ class BrokerView(Frozen):
 
     socket: str
     reachable: bool
-    uid: int | None = None
+    uid: int | None = None  # whom the broker runs as
     detail: str = ""
 
 

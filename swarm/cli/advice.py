@@ -22,6 +22,12 @@ class Caution(NamedTuple):
     mend: str
 
 
+_FOLDERS = {  # by the setting whose folder is missing
+    "daemon.socket": "the daemon makes it where its user may; else make it and give it to that user: {folder}",
+    "broker.socket": "start the broker (swarm-broker serve), or name the socket that broker.toml names",
+}
+
+
 def cautions(loaded: Loaded) -> tuple[Caution, ...]:
     """Everything odd about these settings on this machine."""
     settings = loaded.settings
@@ -36,7 +42,8 @@ def cautions(loaded: Loaded) -> tuple[Caution, ...]:
 def _folders(settings: Settings) -> Iterator[Caution]:
     for key, path in (("daemon.socket", settings.daemon.socket), ("broker.socket", settings.broker.socket)):
         if not _is_folder(path.parent):
-            yield Caution(key, f"the folder {path.parent} is not there", f"make it: mkdir -p {path.parent}")
+            mend = _FOLDERS[key].format(folder=path.parent)
+            yield Caution(key, f"the folder {path.parent} is not there", mend)
     if settings.daemon.state.exists() and not settings.daemon.state.is_dir():
         yield Caution("daemon.state", f"{settings.daemon.state} is no folder", "name another")
 

@@ -69,13 +69,16 @@ async def broker(settings: Settings, daemon_uid: int | None) -> list[Finding]:
     try:
         async with BrokerClient(settings.broker.socket, patience=0.0, timeout=10.0) as client:
             health = await client.health()
+            uid = settings.broker.socket.stat().st_uid  # health names the caller; whoever listens owns the socket
             names = [known.name for known in (await client.repositories()).repositories]
     except BrokerError as error:
         return [Finding(subject="broker", level="fail", text=str(error), mend=error.mend)]
-    text = f"{_user(health.uid)}, takes you for: {', '.join(health.role) or 'nobody'}, knows {len(names)} repositories"
+    except OSError as error:
+        return [Finding(subject="broker", level="fail", text=f"{settings.broker.socket}: {error.strerror}")]
+    text = f"runs as {_user(uid)}, takes you for: {', '.join(health.role) or 'nobody'}, knows {len(names)} repositories"
     return [
         Finding(subject="broker", level="ok", text=text),
-        judge.users(health.uid, daemon_uid, os.geteuid()),
+        judge.users(uid, daemon_uid, os.geteuid()),
         *judge.names(names, tuple(settings.repositories)),
     ]
 

@@ -64,7 +64,7 @@ def places(uid: int) -> Places:
     if uid == 0:
         return ROOT
     own = user_state_path("agent-swarm")  # not the runtime folder: without a login session that lies in /tmp
-    return Places(own, own / "swarm.sock", own / "broker.sock")
+    return Places(own, own / "swarm.sock", ROOT.broker)  # where swarm-broker init puts it, whoever calls
 
 
 def write(path: Path, text: str, *, force: bool) -> None:

@@ -308,6 +308,19 @@ def test_a_state_folder_that_others_can_enter_stops_the_start(make_running):
     assert "must belong to the broker's user alone" in start_fails(running)
 
 
+def test_a_state_folder_that_cannot_be_made_stops_the_start_with_the_mend(make_running):
+    running = make_running()
+    running.config.write_text(running.config.read_text().replace(f'"{running.folder}/state"', '"/proc/none/state"'))
+    assert "the state folder /proc/none/state cannot be made" in start_fails(running)
+
+
+@pytest.mark.root
+def test_a_repository_of_another_user_stops_the_start_with_the_mend(make_running):
+    running = make_running()
+    os.chown(running.folder / "demo.git", 4242, -1)
+    assert "does not belong to the broker's user" in start_fails(running)
+
+
 def test_a_socket_folder_that_others_can_write_stops_the_start(make_running):
     running = make_running()
     (running.folder / "run").mkdir()

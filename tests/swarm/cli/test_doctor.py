@@ -102,6 +102,18 @@ def test_a_working_installation(swarm) -> None:
     assert "takes you for: person, coordinator" in found["broker"]["text"]
 
 
+@pytest.mark.root
+def test_the_broker_s_user_is_the_one_who_listens_and_not_the_one_who_asks(swarm, installation) -> None:
+    socket = installation.folder / "broker.sock"
+    os.chown(socket, 4242, -1)
+    try:
+        found = report(swarm("doctor", "--json"))
+    finally:
+        os.chown(socket, os.getuid(), -1)
+    assert "same user" not in found["users"]["text"]
+    assert "runs as uid 4242" in found["broker"]["text"]
+
+
 def test_each_line_says_its_level_and_the_mend(swarm) -> None:
     ran = swarm("doctor")
     assert ran.code == 0

@@ -6,12 +6,14 @@ import json
 import re
 import socket
 import threading
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from broker.template import render
 from pool.testing import pretend_vllm
 from swarm.cli import app
 from swarm.cli.draft import Places, draft
@@ -150,3 +152,8 @@ def test_init_into_no_folder_is_a_plain_error(tmp_path: Path, capsys: pytest.Cap
 def test_root_and_others_have_places_of_their_own() -> None:
     assert places(0).state == Path("/var/lib/agent-swarm")
     assert places(1000).state != places(0).state
+
+
+def test_init_looks_for_the_broker_where_the_broker_s_own_init_puts_it() -> None:
+    written = tomllib.loads(render({}, "web"))["socket"]
+    assert {str(places(0).broker), str(places(1000).broker)} == {written}

@@ -98,6 +98,7 @@ def _house(base: Path) -> House:
         console.print("not root: broker and daemon run as you, so the daemon's user could read the broker's secret.")
         console.print("Run the demo as root to see them parted, each under its own user.\n")
         return of_one_user()
+    console.print("making the users and an installation for each; the first time takes longest")
     house, made = of_three_users(base)
     marker.write_text(" ".join({*marker.read_text("utf-8").split(), *made}), "utf-8")
     return house
@@ -107,8 +108,10 @@ def _house(base: Path) -> House:
 def _stack(base: Path, house: House) -> Iterator[tuple[Stack, str]]:
     """A fresh stack with the sample repository on its forge and a canary as the broker's credential."""
     pool = f'[pool.embedded]\nenabled = true\nweights = "{weights()}"'
+    console.print("making the sample repository and the settings")
     stack, canary = prepare(Layout(base), house, (Source("sample", SAMPLE, TESTS),), pool)
     try:
+        console.print("starting broker and daemon; the daemon proves the sandbox and loads the model first")
         stack.start()
         yield stack, canary
     except BaseException:

@@ -80,6 +80,7 @@ async def broker(settings: Settings, daemon_uid: int | None) -> list[Finding]:
         Finding(subject="broker", level="ok", text=text),
         judge.users(uid, daemon_uid, os.geteuid()),
         *judge.names(names, tuple(settings.repositories)),
+        *judge.untested(names, settings.repositories),
     ]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from swarm.cli.clean import one_line
+from swarm.config import RepositoryConfig
 from swarm.types import EndpointView, Frozen, SandboxView
 
 GIB = 1024**3
@@ -67,6 +68,16 @@ def names(known: Sequence[str], configured: Sequence[str]) -> list[Finding]:
     text = f"the broker does not know {', '.join(missing)}"
     mend = f"add them to broker.toml, or correct the names; it knows: {', '.join(known) or 'none'}"
     return [Finding(subject="repositories", level="warn", text=text, mend=mend)]
+
+
+def untested(known: Sequence[str], configured: Mapping[str, RepositoryConfig]) -> list[Finding]:
+    """Repositories that the broker knows and whose tests nobody has named: no task on them is accepted as it is."""
+    missing = [name for name in known if name not in configured or configured[name].test_command is None]
+    if not missing:
+        return []
+    text = f"no test command is known for {', '.join(missing)}: a task must name one with --test-command"
+    mend = f"set repositories.{missing[0]}.test_command in swarm.toml"
+    return [Finding(subject="tests", level="warn", text=text, mend=mend)]
 
 
 def may_write(there: os.stat_result, uid: int, groups: Sequence[int]) -> bool:

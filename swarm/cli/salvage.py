@@ -37,7 +37,7 @@ def list_salvage(
         screen.table(("task", "attempt", "ended", "age", "repository", "ref"), rows)
         screen.hint("look into one with: swarm diff TASK")
     else:
-        screen.hint("nothing was left behind")
+        screen.hint("nothing was left behind" + ("" if every else "; --all shows what delivered tasks left too"))
 
 
 def _left(task: TaskView, *, every: bool) -> list[Attempt]:

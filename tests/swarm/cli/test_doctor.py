@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from swarm.cli import examine, judge
+from swarm.config import RepositoryConfig
 from swarm.types import EndpointView, SandboxView
 
 GIB = 1024**3
@@ -51,6 +52,13 @@ def test_repositories_that_the_broker_does_not_know_are_named() -> None:
     (finding,) = judge.names(["web"], ["web", "wbe"])
     assert "wbe" in finding.text
     assert judge.names(["web"], ["web"]) == []
+
+
+def test_repositories_whose_tests_nobody_named_are_named() -> None:
+    tested, untested = RepositoryConfig(test_command="true"), RepositoryConfig()
+    (finding,) = judge.untested(["web", "api", "new"], {"web": tested, "api": untested})
+    assert "for api, new:" in finding.text
+    assert judge.untested(["web"], {"web": tested}) == []
 
 
 def test_a_server_that_is_down_matters_when_it_is_the_last_of_its_tier() -> None:

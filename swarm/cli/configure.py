@@ -46,7 +46,9 @@ def check(
         screen.table(("setting", "value", "from"), [(row.key, toml_value(row.value), row.origin) for row in rows])
         for warning in odd:
             screen.say(f"warning: {warning.key}: {warning.text}\n  mend: {warning.mend}", screen.STYLES["warn"])
-        screen.say(f"{loaded.path} is usable" + (f", with {len(odd)} warnings" if odd else ""))
+        screen.say(
+            f"{loaded.path} is usable" + (f", with {len(odd)} warning{'s' if len(odd) > 1 else ''}" if odd else "")
+        )
     raise typer.Exit(Code.FAULT if strict and odd else Code.OK)
 
 

@@ -75,7 +75,7 @@ async def broker(settings: Settings, daemon_uid: int | None) -> list[Finding]:
         return [Finding(subject="broker", level="fail", text=str(error), mend=error.mend)]
     except OSError as error:
         return [Finding(subject="broker", level="fail", text=f"{settings.broker.socket}: {error.strerror}")]
-    text = f"runs as {_user(uid)}, takes you for: {', '.join(health.role) or 'nobody'}, knows {len(names)} repositories"
+    text = f"runs as {_user(uid)}, takes you for: {', '.join(health.role) or 'nobody'}, knows: {', '.join(names)}"
     return [
         Finding(subject="broker", level="ok", text=text),
         judge.users(uid, daemon_uid, os.geteuid()),

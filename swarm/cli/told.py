@@ -90,7 +90,7 @@ def _sealed(data: Data) -> str:
     files, left = _names(data, "files"), _names(data, "left_out")
     names = ", ".join(files[:5]) + (" …" if len(files) > 5 else "")
     return (
-        f"sealed {len(files)} changed files"
+        f"sealed {len(files)} changed file{'' if len(files) == 1 else 's'}"
         + (f": {names}" if files else "")
         + (f"; left out {len(left)}" if left else "")
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swarm.config import missing_keys
-from swarm.config_file import SHOWN, find, load
+from swarm.config_file import SHOWN, SYSTEM, find, load
 from swarm.errors import ConfigError
 
 GOOD = """
@@ -39,6 +39,7 @@ def test_the_order_of_the_search(tmp_path: Path) -> None:
     assert find(None, {}, tmp_path) == here
 
 
+@pytest.mark.skipif(SYSTEM.exists(), reason=f"this machine has a {SYSTEM}")
 def test_nothing_found_names_every_place_and_the_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     with pytest.raises(ConfigError, match=r"home.*/etc/agent-swarm/swarm\.toml") as caught:

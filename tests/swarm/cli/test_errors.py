@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from swarm.cli import app
+from swarm.config_file import SYSTEM
 
 SCREEN = 24  # lines of the smallest terminal that anyone uses
 
@@ -45,6 +46,7 @@ test_command = "true"
     return path
 
 
+@pytest.mark.skipif(SYSTEM.exists(), reason=f"this machine has a {SYSTEM}")
 def test_no_settings_at_all(installation, tmp_path: Path) -> None:
     ran = installation.run("list", cwd=tmp_path)
     shown_well(ran, 3, "there is no swarm.toml", "/etc/agent-swarm/swarm.toml", "swarm init")

@@ -8,6 +8,7 @@ import unicodedata
 
 from broker.wire import Evidence, TestResult
 
+CAVEAT = "The tests ran beside the code they judge, which hostile code can abuse to look good: read the diff."
 MAX_TITLE, MAX_BODY, MAX_LINE = 120, 60_000, 2_000
 
 _PASSES = 10  # what one pass removes may join what another removes; in the end nothing is left to join
@@ -97,7 +98,7 @@ def pull_request_body(body: str, evidence: Evidence, facts: dict[str, str]) -> s
     """The cleaned body, the coordinator's evidence as its claim, and what the broker itself knows."""
     parts = [clean(body)]
     if claimed := _evidence(evidence):
-        parts.append("### Evidence, as the coordinator reports it\n\n" + claimed)
+        parts.append(f"### Evidence, as the coordinator reports it\n\n{claimed}\n\n{CAVEAT}")
     parts.append("### What the broker did\n\n" + "\n".join(f"- {name}: `{value}`" for name, value in facts.items()))
     return "\n\n".join(part for part in parts if part)
 

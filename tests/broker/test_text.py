@@ -117,6 +117,7 @@ def test_evidence_is_a_claim_in_plain_words():
     evidence = Evidence(before=run, after=run, fixed=("tests/a.py::test_one",), model="tiny", tokens=5, seconds=2)
     body = pull_request_body("Why.", evidence, {"tree": "abc"})
     assert "as the coordinator reports it" in body
+    assert "read the diff" in body
     assert "`tests/a.py::test_one`" in body
     assert "`pytest -q 'x' (at)all` ended with 1, 3 passed, 1 failed" in body
     assert body.endswith("- tree: `abc`")

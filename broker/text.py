@@ -113,9 +113,13 @@ def _evidence(evidence: Evidence) -> str:
         ("tier", _code(evidence.tier)),
         ("strategy", _code(evidence.strategy)),
         ("sandbox", _code(evidence.sandbox)),
-        ("spent", f"{evidence.attempts} attempts, {evidence.tokens} tokens, {evidence.seconds:.0f} s"),
+        ("spent", f"{_many(evidence.attempts, 'attempt')}, {evidence.tokens} tokens, {evidence.seconds:.0f} s"),
     ]
     return "\n".join(f"- {name}: {value}" for name, value in rows if value)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _result(result: TestResult | None) -> str:

@@ -213,7 +213,7 @@ def _evidence(offer: Offer) -> Evidence:
         broken=report.broken[:_NAMES] if report else (),
         model=offer.conclusion.model[:200],
         tier=offer.attempt.tier[:100],
-        strategy=offer.attempt.strategy[:100],
+        strategy=(offer.conclusion.strategy or offer.attempt.strategy)[:100],
         attempts=max(1, offer.spent.attempts),
         tokens=offer.spent.tokens,
         seconds=offer.spent.wall,

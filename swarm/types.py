@@ -158,6 +158,7 @@ class Conclusion(Frozen):
     title: str = ""
     summary: str = ""
     model: str = ""
+    strategy: str = Field(default="", description="the way that did it, where another one chose it")
 
 
 class Failure(Frozen):

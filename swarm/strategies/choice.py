@@ -70,9 +70,9 @@ class Auto:
         native = not small and await work.pool.native_tools(work.tier)
         names = choose(small=small, native_tools=native, testable=bool(work.test_command))
         await work.record("note", {"text": f"strategy: {', then '.join(names)}"})
-        for name in names[:-1]:
+        for name in names:
             conclusion = await strategy_named(name).work(work)
-            if conclusion.ending != "gave_up":
-                return conclusion
+            if conclusion.ending != "gave_up" or name == names[-1]:
+                break
             await work.record("note", {"text": f"{name} gave up: {conclusion.summary}"})
-        return await strategy_named(names[-1]).work(work)
+        return conclusion.model_copy(update={"strategy": name})

@@ -239,7 +239,7 @@ class _Search:
     def told(self) -> str:
         """The search so far in a few words."""
         suspects = len(self.diagnosis.suspects) if hasattr(self, "diagnosis") else 0
-        return f"{suspects} suspicious lines, {self.drawn} samples, {self.tried} candidates tested"
+        return f"suspicious lines: {suspects}, samples: {self.drawn}, candidates tested: {self.tried}"
 
     def ended(self, ending: Ending, summary: str) -> Conclusion:
         """A conclusion without a repair."""

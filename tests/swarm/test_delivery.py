@@ -51,6 +51,8 @@ def test_the_evidence_is_what_was_observed() -> None:
     assert found.before is not None
     assert (found.before.passed, found.before.failed, found.fixed) == (2, ("c",), ("c",))
     assert (found.model, found.tier, found.tokens, found.attempts) == ("m", "small", 7, 2)
+    chosen = Conclusion(ending="finished", strategy="sampled_repair")
+    assert (found.strategy, compose(offer(conclusion=chosen)).evidence.strategy) == ("agent", "sampled_repair")
 
 
 def test_the_title_is_one_line_from_the_person_the_agent_or_the_task() -> None:

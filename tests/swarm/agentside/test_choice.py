@@ -76,7 +76,8 @@ def test_tier_is_small_where_all_its_models_are() -> None:
 
 async def test_auto_samples_on_a_small_tier(desk) -> None:
     at = await desk(FILES, lambda _: "return 1", native=False, test_command=TESTS, tier="embedded")
-    assert (await strategy_named("auto").work(at.work)).ending == "finished"
+    done = await strategy_named("auto").work(at.work)
+    assert (done.ending, done.strategy) == ("finished", "sampled_repair")
     assert all(isinstance(request, CompletionRequest) for request in at.pool.requests)
 
 
@@ -92,7 +93,7 @@ async def test_auto_lets_the_agent_follow_where_sampling_gave_up(desk) -> None:
 
     at = await desk(FILES, script, native=False, test_command=TESTS)
     done = await strategy_named("auto").work(at.work)
-    assert (done.ending, done.title) == ("finished", "t")
+    assert (done.ending, done.title, done.strategy) == ("finished", "t", "agent")
     assert at.text("m.py") == "def one():\n    return 1\n"
     assert any("sampled_repair gave up" in item["text"] for item in at.kinds("note"))
 

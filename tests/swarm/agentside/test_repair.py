@@ -102,7 +102,7 @@ async def test_giving_up_says_what_was_tried(desk) -> None:
     at = await desk(FILES, model("return 7"), native=False, test_command=TESTS)
     done = await repaired(at)
     assert done.ending == "gave_up"
-    assert "2 suspicious lines" in done.summary
+    assert "suspicious lines: 2" in done.summary
     assert "candidates tested" in done.summary
     assert at.saves == 0
 

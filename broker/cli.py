@@ -116,6 +116,8 @@ def config_check(config_file: Config = DEFAULT_CONFIG, as_json: Json = False) ->
         out.print(
             f"{repository}: {entry.forge} {entry.path}, base {entry.default_base}, branches {entry.branch_prefix}*"
         )
+    if found := config.obstacles(loaded, os.geteuid()):
+        raise ConfigError(f"{config_file} is well-formed, but serve would refuse it: {'; '.join(found)}")
     out.print(f"{config_file} is good", markup=False)
 
 

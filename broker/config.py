@@ -209,6 +209,21 @@ def warnings(config: BrokerConfig, uid: int) -> tuple[str, ...]:
     return tuple(found)
 
 
+def obstacles(config: BrokerConfig, uid: int) -> tuple[str, ...]:
+    """Repositories that `serve` would refuse, run as ``uid``, each with the mend."""
+    found = []
+    for name, repository in config.repositories.items():
+        place = f"repositories.{name}.path = {repository.path}"
+        try:
+            owner = (repository.path / "HEAD").stat().st_uid
+        except OSError as error:
+            found.append(f"{place} is no bare repository that can be read ({error.strerror}): git init --bare it")
+            continue
+        if owner != uid:
+            found.append(f"{place} belongs to uid {owner}: chown -R {uid} {repository.path}")
+    return tuple(found)
+
+
 def _line(detail: Any) -> str:
     place = ".".join(str(part) for part in detail["loc"])
     if detail["type"] != "extra_forbidden":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, fields, load, read_private, warnings
+from broker.config import BrokerConfig, fields, load, obstacles, read_private, warnings
 from broker.errors import ConfigError
 from broker.template import render
 
@@ -155,3 +155,13 @@ def test_the_example_is_the_template_and_loads(write):
     example = (Path(__file__).parents[2] / "examples" / "broker.toml").read_text()
     assert example == render()
     assert load(write(example.replace('["swarm"]', "[4242]"))).repositories["demo"].path == Path("/srv/git/demo.git")
+
+
+def test_a_repository_that_serve_would_refuse_is_named_with_its_mend(write, tmp_path):
+    there = tmp_path / "there.git"
+    text = GOOD.replace("/srv/demo.git", str(there))
+    assert "git init --bare" in obstacles(load(write(text)), os.geteuid())[0]
+    there.mkdir()
+    (there / "HEAD").write_text("ref: refs/heads/main")
+    assert obstacles(load(write(text)), os.geteuid()) == ()
+    assert "chown -R 77" in obstacles(load(write(text)), 77)[0]

@@ -5,6 +5,7 @@ request. Ends with 0 only if the forge holds the branch, its tests pass there, a
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import signal
@@ -41,12 +42,11 @@ def main() -> int:
     base = asked.dir or Path(os.environ.get("AGENT_SWARM_DEMO_DIR") or (HOME_AS_ROOT if _root() else HOME_ELSE))
     base = base.absolute()
     if asked.clean:
-        return _clean(base)
+        return _cleaned(base)
     signal.signal(signal.SIGTERM, _interrupted)
     began = time.monotonic()
     try:
-        house = _house(base)
-        with _stack(base, house) as (stack, canary):
+        with _alone(base), _stack(base, house := _house(base)) as (stack, canary):
             _told(stack, house)
             started = time.monotonic()
             good = _show(stack, canary, started - began)
@@ -72,12 +72,33 @@ def _interrupted(_signal: int, _frame: object) -> NoReturn:
     raise SystemExit(143)  # unwinds, so that what was started is stopped
 
 
-def _clean(base: Path) -> int:
+@contextmanager
+def _alone(base: Path) -> Iterator[None]:
+    """Hold the demo's folder; two demos in one would pull each other's files away. Raises HouseError."""
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HouseError(f"another demo works in {base}; wait for its end, or name a folder with --dir") from None
+        yield
+
+
+def _cleaned(base: Path) -> int:
     marker = base / MARKER
     if base.exists() and not marker.exists():
         console.print(f"{base} was not made by the demo; it is left alone")
         return 1
-    made = marker.read_text("utf-8").split() if base.exists() else []
+    try:
+        with _alone(base):
+            return _clean(base, marker)
+    except (HouseError, StackError) as error:
+        console.print(f"not removed: {error}", markup=False)
+        return 1
+
+
+def _clean(base: Path, marker: Path) -> int:
+    made = marker.read_text("utf-8").split() if marker.exists() else []
     shutil.rmtree(base, ignore_errors=True)
     if _root():
         prepare_sandbox("undo")

@@ -46,6 +46,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupted)
     began = time.monotonic()
     try:
+        _require_own(base)
         with _alone(base), _stack(base, house := _house(base)) as (stack, canary):
             _told(stack, house)
             started = time.monotonic()
@@ -72,11 +73,21 @@ def _interrupted(_signal: int, _frame: object) -> NoReturn:
     raise SystemExit(143)  # unwinds, so that what was started is stopped
 
 
+def _require_own(base: Path) -> None:
+    """Raises HouseError for a folder with things of others in it: what the demo marks as its own it later removes."""
+    try:
+        foreign = base.exists() and any(path.name != LOCK for path in base.iterdir()) and not (base / MARKER).exists()
+    except OSError as error:
+        raise HouseError(f"{base} cannot be used ({error.strerror}); name a new folder with --dir") from None
+    if foreign:
+        raise HouseError(f"{base} holds other things; name a new or empty folder with --dir")
+
+
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
     """Hold the demo's folder; two demos in one would pull each other's files away. Raises HouseError."""
     base.mkdir(parents=True, exist_ok=True)
-    with (base / ".lock").open("w") as lock:
+    with (base / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -107,6 +118,7 @@ def _clean(base: Path, marker: Path) -> int:
     return 0
 
 
+LOCK = ".lock"
 MARKER = ".made-by-agent-swarm-demo"  # holds the names of the users that the demo made
 
 

@@ -105,6 +105,8 @@ def of_three_users(base: Path) -> tuple[House, list[str]]:
     Needs root. Raises HouseError.
     """
     interpreter = _readable_interpreter()
+    if not _others_can_reach(base):
+        raise HouseError(f"{base} lies in a folder that is closed to other users; choose one that they can enter")
     made = make_users((DAEMON_USER, BROKER_USER))
     daemon, broker = account(DAEMON_USER), account(BROKER_USER)
     if daemon is None or broker is None:
@@ -130,8 +132,11 @@ def python_for_all(base: Path) -> Path:
 def others_can_read(path: Path) -> bool:
     """Whether a user without rights of their own can reach and read ``path``."""
     real = path.resolve()
-    folders = all(parent.stat().st_mode & stat.S_IXOTH for parent in real.parents)
-    return folders and bool(real.stat().st_mode & stat.S_IROTH)
+    return _others_can_reach(real) and bool(real.stat().st_mode & stat.S_IROTH)
+
+
+def _others_can_reach(path: Path) -> bool:
+    return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
 
 
 def _readable_interpreter() -> Path:

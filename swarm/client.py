@@ -90,6 +90,10 @@ class DaemonClient:
                 if not over:
                     raise httpx.RemoteProtocolError("the stream ended early")
             except httpx.TransportError as error:
+                task_here = asyncio.current_task()
+                if task_here is not None and task_here.cancelling():
+                    # Closing a stream for a cancellation can break it, and the break must not hide the cancellation.
+                    raise asyncio.CancelledError from error
                 # Counted by hand, not by a retry library: any event read in between starts the count afresh.
                 lost += 1
                 if lost > PATIENCE or (last == after and isinstance(error, httpx.ConnectError)):

@@ -50,7 +50,9 @@ async def _follow(client: DaemonClient, task: str, on: Show) -> TaskView:
                     on.step(step)
         finally:
             looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            await asyncio.wait({looking}, timeout=PERIOD)
+            if looking.done() and not looking.cancelled():
+                looking.exception()  # a daemon that is away is told by whoever reads the steps
         return await client.task(first.task.id)
 
 

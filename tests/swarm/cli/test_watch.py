@@ -35,7 +35,10 @@ class Terminal:
         """What was printed until a word came, or until the end."""
         end = time.monotonic() + seconds
         while word is None or word not in self.seen:
-            assert time.monotonic() < end, self.seen
+            if time.monotonic() > end:
+                self.process.kill()
+                self.close()
+                pytest.fail(f"{word!r} did not come: {self.seen}")
             ready, _, _ = select.select([self._ours], [], [], 0.1)
             if ready and not self._read():
                 break

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pool.types import EndpointStatus
+
 TaskId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 
 
@@ -244,6 +246,20 @@ class EndpointView(Frozen):
     up: bool
     in_flight: int = 0
     detail: str = Field(default="", description="why it is down, or what is worth knowing")
+
+    @classmethod
+    def of(cls, status: EndpointStatus) -> EndpointView:
+        """What a person is shown of the pool's own status."""
+        up = status.state == "up"
+        return cls(
+            name=status.name,
+            tier=status.tier,
+            url=status.url,
+            model=status.model or "",
+            up=up,
+            in_flight=status.in_flight,
+            detail=status.last_error or ("" if up else status.state),
+        )
 
 
 class SandboxView(Frozen):

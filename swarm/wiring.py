@@ -12,7 +12,6 @@ from pathlib import Path
 from pool.config import PoolConfig
 from pool.embedded import serve_embedded
 from pool.router import Pool
-from pool.types import EndpointStatus
 from sandbox.base import SandboxBackend
 from sandbox.factory import choose_backend
 from sandbox.types import SandboxSpec, SelfTest
@@ -64,7 +63,7 @@ class House:
 
     def endpoints(self) -> tuple[EndpointView, ...]:
         """The pool's servers as they are now."""
-        return tuple(_endpoint(status) for status in self.pool.status())
+        return tuple(EndpointView.of(status) for status in self.pool.status())
 
     def sandbox(self) -> SandboxView:
         """The chosen backend and what it proved at start."""
@@ -164,15 +163,3 @@ def _test_command(settings: Settings) -> Callable[[Task], str | None]:
         return task.request.test_command or (operator.test_command if operator else None)
 
     return command
-
-
-def _endpoint(status: EndpointStatus) -> EndpointView:
-    return EndpointView(
-        name=status.name,
-        tier=status.tier,
-        url=status.url,
-        model=status.model or "",
-        up=status.state == "up",
-        in_flight=status.in_flight,
-        detail=status.last_error,
-    )

@@ -16,7 +16,6 @@ from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
 from pool.embedded import serve_embedded
 from pool.errors import NoEndpointError, PoolError
 from pool.router import Pool
-from pool.types import EndpointStatus
 from swarm.cli import door, screen, view
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.client import DaemonClient
@@ -116,22 +115,10 @@ async def _from_here(config: PoolConfig) -> tuple[EndpointView, ...]:
     async with Pool(config) as servers:
         tiers = dict.fromkeys(endpoint.tier for endpoint in config.endpoints)
         await asyncio.gather(*(_look(servers, tier) for tier in tiers))
-        return tuple(_view(one) for one in servers.status())
+        return tuple(EndpointView.of(one) for one in servers.status())
 
 
 async def _look(servers: Pool, tier: str) -> None:
     """Wait until a server of the tier lives, or until it is clear that none does; the status then tells."""
     with contextlib.suppress(PoolError):
         await servers.ready(tier, timeout=LOOK)
-
-
-def _view(one: EndpointStatus) -> EndpointView:
-    return EndpointView(
-        name=one.name,
-        tier=one.tier,
-        url=one.url,
-        model=one.model or "",
-        up=one.state == "up",
-        in_flight=one.in_flight,
-        detail=one.last_error or ("" if one.state == "up" else one.state),
-    )

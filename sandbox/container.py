@@ -33,6 +33,7 @@ from sandbox.process import HeadTail
 from sandbox.profile import (
     AGENT_UID,
     ARCHITECTURES,
+    CPU_PERIOD,
     KEEPER_UID,
     docker_settings,
     environment_of,
@@ -45,7 +46,8 @@ from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
 OWNER_LABEL = "agent-swarm.owner"
 _API_TIMEOUT = 60
 _GRACE = 5.0
-_PATIENCE = 5.0  # seconds that killing all processes of an agent may take before its container goes
+_PATIENCE = 12.0  # seconds that killing all processes of an agent may take before its container goes
+_HASTE = 4  # times the CPU quota while killing: a throttled fork bomb holds the kernel's locks and starves the killer
 _NOTHING = Command(argv=("-",))
 
 # The line read first keeps output from arriving before the engine's answer is parsed, where the SDK would lose it. The
@@ -223,9 +225,14 @@ class ContainerSandbox:
     async def _sweep(self, at_least: int = 0) -> None:
         """Kill everything of the agent's until the engine says that nothing is left, else give up the container."""
         until, attempt = time.monotonic() + (0.0 if self._lost else _PATIENCE), 0
+        hasty = at_least > 0 and not self._lost
         try:
+            if hasty:
+                await self._allow(self._profile.cpu_quota * _HASTE)
             while time.monotonic() < until:
                 if attempt >= at_least and not await self._backend.call(_agent_processes, self._name, quick=True):
+                    if hasty:
+                        await self._allow(self._profile.cpu_quota)
                     return
                 await self._backend.call(_kill_all, self._name, quick=True)
                 await asyncio.sleep(min(0.02 * attempt, 0.2))
@@ -236,6 +243,15 @@ class ContainerSandbox:
         with contextlib.suppress(SandboxError):
             await self._backend.call(lambda api, name: api.kill(name), self._name)
         raise SandboxLostError(f"processes in {self._name} could not be killed, so the container was thrown away")
+
+    async def _allow(self, quota: int) -> None:
+        """Set the CPU quota in microseconds per period, where the engine lets it be set on a running container."""
+        with contextlib.suppress(SandboxError):
+            await self._backend.call(
+                lambda api, name: api.update_container(name, cpu_period=CPU_PERIOD, cpu_quota=quota),
+                self._name,
+                quick=True,
+            )
 
 
 class ContainerBackend:

@@ -24,6 +24,19 @@ class EndpointConfig(Frozen):
         default="auto", description="how tool calls are spoken: the server's own, or plain text; auto probes"
     )
     max_in_flight: int = Field(default=64, ge=1, description="requests at a time that we send to it")
+    share_group: str | None = Field(
+        default=None, description="endpoints of one group share KV blocks, through LMCache or the like"
+    )
+    transfer_rate: float | None = Field(
+        default=None, gt=0, description="tokens a second at which a block comes from another member of the group"
+    )
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both", description="its part in a prefill/decode pair; prefill ones are never asked directly"
+    )
+    kv_events: str | None = Field(
+        default=None, description="address of its KV events, for example tcp://127.0.0.1:5557; default: none are read"
+    )
+    kv_replay: str | None = Field(default=None, description="address where missed KV events are asked for again")
 
     @field_validator("url")
     @classmethod

@@ -17,11 +17,8 @@ from typing import Any, Self, cast
 import httpx
 from openai import APIConnectionError, APIError, APIResponseValidationError, APIStatusError, AsyncOpenAI
 
-from pool.assembly import Assembly
 from pool.config import EndpointConfig
 from pool.errors import EndpointDeadError, PermanentError, PoolError, TransientError
-from pool.faults import classify
-from pool.metrics import Snapshot, parse
 from pool.types import (
     CANARY_TOOL,
     ChatRequest,
@@ -34,7 +31,10 @@ from pool.types import (
     ToolSpec,
     Usage,
 )
-from pool.wire import chat_body, completion_body, merge, read_chat, read_completion, read_models
+from pool.wire.assembly import Assembly
+from pool.wire.faults import classify
+from pool.wire.fields import chat_body, completion_body, merge, read_chat, read_completion, read_models
+from pool.wire.metrics import Snapshot, parse
 
 Part = tuple[tuple[Choice, ...], Usage]
 

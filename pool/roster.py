@@ -12,9 +12,9 @@ from pool.config import EndpointConfig, PoolConfig
 from pool.endpoint import Endpoint
 from pool.errors import EndpointDeadError, PermanentError, PoolError
 from pool.liveness import Event, Liveness, judge
-from pool.metrics import Snapshot
 from pool.selection import Candidate
 from pool.types import EndpointStatus, Served
+from pool.wire.metrics import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pool.errors import PermanentError, PoolError
-from pool.pretend import (
+from pool.pretend.script import (
     BLOCK,
     JSON,
     Fault,

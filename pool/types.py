@@ -10,6 +10,9 @@ Role = Literal["system", "user", "assistant", "tool"]
 ServerKind = Literal["vllm", "llamacpp", "other"]
 LifeState = Literal["unknown", "up", "suspect", "down"]
 FinishReason = Literal["stop", "length", "tool_calls", "other"]
+RequestClass = Literal["interactive", "default", "bulk"]
+Capability = Literal["tools", "reasoning", "json_schema", "stream_usage", "cached_tokens", "priority", "logprobs"]
+"""What an endpoint was seen to do, or was configured to do."""
 
 CANARY_TOOL = "swarm_canary"
 """Name of the tool that an endpoint is asked to call once, to see whether it really speaks tool calls."""
@@ -50,7 +53,7 @@ class ChatRequest(Frozen):
     """One chat turn asked of a tier.
 
     ``session`` keeps the turns of one conversation on one endpoint (its KV cache); ``deadline`` is in seconds
-    from now and covers every retry.
+    from now and covers every retry. ``program`` names the task tree whose sessions share one fair part of the pool.
     """
 
     tier: str
@@ -63,6 +66,10 @@ class ChatRequest(Frozen):
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
     deadline: float = Field(default=600.0, gt=0)
+    program: str = ""
+    request_class: RequestClass = "default"
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
+    logprobs: bool = False
 
 
 class CompletionRequest(Frozen):
@@ -77,6 +84,10 @@ class CompletionRequest(Frozen):
     stop: tuple[str, ...] = ()
     json_schema: dict[str, Any] | None = None
     deadline: float = Field(default=600.0, gt=0)
+    program: str = ""
+    request_class: RequestClass = "default"
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
+    logprobs: bool = False
 
 
 class Usage(Frozen):
@@ -94,6 +105,7 @@ class Choice(Frozen):
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     finish_reason: FinishReason = "stop"
+    logprobs: tuple[float, ...] = ()
 
 
 class Reply(Frozen):

@@ -31,7 +31,7 @@ LOOKED_UP_BY_NAME = {
 OWNERS: dict[str, set[str]] = {
     "dbos": {"swarm/engine.py"},
     "docker": {"sandbox/container.py"},
-    "openai": {"pool/endpoint.py", "pool/wire.py", "pool/assembly.py"},
+    "openai": {"pool/endpoint.py", "pool/wire/fields.py", "pool/wire/assembly.py"},
     "git": {"broker/gitdir.py", "sandbox/gitdir.py"},
     "detect_secrets": {"broker/scan.py"},
     "xllamacpp": {"pool/llama_child.py"},

@@ -53,7 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "config": Entry("configure", "Check and explain the settings.", _SETUP),
     "doctor": Entry("doctor", "Examine this installation and say what to mend.", _SETUP),
     "daemon": Entry("daemon", "Run the daemon in the foreground.", _SETUP),
-    "pool": Entry("pool", "The model servers.", _SETUP),
+    "pool": Entry("pool.group", "The model servers.", _SETUP),
     "help": Entry("topics", "Explain exit codes or task files.", _SETUP),
 }
 

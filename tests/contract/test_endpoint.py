@@ -19,10 +19,10 @@ from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
 from pool.embedded import serve_embedded
 from pool.endpoint import Endpoint
 from pool.errors import ContextOverflowError, NoEndpointError, PermanentError
-from pool.metrics import Snapshot
 from pool.router import Pool
 from pool.testing import Recorded, Scripted, Slow, pretend_vllm
 from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Message, ToolSpec
+from pool.wire.metrics import Snapshot
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
 

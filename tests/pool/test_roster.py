@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from pool.config import EndpointConfig, PoolConfig
-from pool.metrics import Snapshot
 from pool.roster import Member
 from pool.testing import PretendServer, pretend_vllm
+from pool.wire.metrics import Snapshot
 
 
 class Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.metrics import Snapshot, parse
+from pool.wire.metrics import Snapshot, parse
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.

@@ -8,10 +8,10 @@ import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from pool.assembly import Assembly
 from pool.errors import PermanentError, TransientError
 from pool.types import ChatRequest, CompletionRequest, Message, Served, ToolCall, Usage
-from pool.wire import chat_body, completion_body, read_chat, read_completion, read_models
+from pool.wire.assembly import Assembly
+from pool.wire.fields import chat_body, completion_body, read_chat, read_completion, read_models
 
 SCHEMA = {"type": "object", "properties": {"line": {"type": "integer"}}}
 VLLM = Served(kind="vllm", model="m", window=4096, version="0.32.0")

@@ -14,7 +14,7 @@ from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaTool
 
 from pool.errors import TransientError
 from pool.types import Choice, ToolCall, Usage
-from pool.wire import read_finish, read_reasoning, read_usage
+from pool.wire.fields import read_finish, read_reasoning, read_usage
 
 
 @dataclass

@@ -19,7 +19,7 @@ from pool.errors import (
     PoolError,
     TransientError,
 )
-from pool.faults import classify, retry_after
+from pool.wire.faults import classify, retry_after
 
 NESTED, TOP = "nested", "top"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from pool.types import Frozen
+from pool.types import Frozen, RequestClass
 
 
 class EndpointConfig(Frozen):
@@ -59,6 +59,44 @@ class EmbeddedConfig(Frozen):
     )
 
 
+class KeyConfig(Frozen):
+    """One caller of the gateway. Its key is told by hash or by the name of an environment variable, never in clear."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="who calls, as shown in metrics")
+    sha256: str | None = Field(
+        default=None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the key in hex: printf %s KEY | sha256sum"
+    )
+    env: str | None = Field(default=None, description="name of an environment variable that holds the key instead")
+    request_class: RequestClass = Field(default="default", description="the best class that its requests may have")
+    tokens_per_minute: int | None = Field(default=None, ge=1, description="tokens a minute, prompt and answer together")
+    tokens_per_day: int | None = Field(default=None, ge=1, description="tokens a day, prompt and answer together")
+    concurrent: int | None = Field(default=None, ge=1, description="requests at a time")
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if (self.sha256 is None) == (self.env is None):
+            raise ValueError("a gateway key is told by exactly one of sha256 and env")
+        return self
+
+
+class GatewayConfig(Frozen):
+    """The OpenAI-compatible server in front of the pool. Without keys it listens on loopback addresses only."""
+
+    host: str = Field(default="127.0.0.1", description="address to listen on; beyond loopback only with keys")
+    port: int = Field(default=8080, ge=0, le=65535, description="TCP port; 0 takes a free one")
+    socket: str | None = Field(default=None, description="unix socket for its owner, with the admin routes as well")
+    keys: tuple[KeyConfig, ...] = Field(default=(), max_length=10_000, description="who may call")
+    max_body: int = Field(default=33_554_432, ge=1024, description="bytes of a request's body")
+    max_header: int = Field(default=32_768, ge=1024, description="bytes of a request's head")
+    header_timeout: float = Field(default=10.0, gt=0, description="seconds for a request's head to arrive")
+    body_timeout: float = Field(default=60.0, gt=0, description="seconds for a request's body to arrive")
+    stall_timeout: float = Field(default=60.0, gt=0, description="seconds that a client may read nothing of its answer")
+    keep_alive: float = Field(default=75.0, gt=0, description="seconds that an idle connection stays open")
+    deadline: float = Field(default=600.0, gt=0, description="seconds that a request may take when it names none")
+    drain_notice: float = Field(default=1.0, ge=0, description="seconds not ready, yet listening, before it closes")
+    drain_timeout: float = Field(default=60.0, ge=0, description="seconds to finish running requests after SIGTERM")
+
+
 class PoolConfig(Frozen):
     """All endpoints, and how patient the pool is."""
 
@@ -66,6 +104,7 @@ class PoolConfig(Frozen):
     embedded: EmbeddedConfig = Field(
         default=EmbeddedConfig(), description="the small model that ships with the project"
     )
+    gateway: GatewayConfig = Field(default=GatewayConfig(), description="the server in front of the pool")
     default_tier: str | None = Field(default=None, description="tier of a task that names none; default: the first")
     connect_timeout: float = Field(default=5.0, gt=0, description="seconds to connect")
     first_byte_timeout: float = Field(default=300.0, gt=0, description="seconds until an answer begins")

@@ -24,7 +24,11 @@ class PoolConfigError(PoolError):
 
 
 class PermanentError(PoolError):
-    """The request itself is wrong; sending it again cannot help."""
+    """The request itself is wrong; sending it again cannot help. ``status`` is what the server said, 400 otherwise."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ModelMissingError(PermanentError):

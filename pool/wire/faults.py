@@ -77,13 +77,14 @@ def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> 
     if status in (400, 413, 422) and (overflow := _overflow(refusal)):
         return ContextOverflowError(message, overflow.window)
     if status == 404 and "does not exist" in refusal.message and "model" in refusal.message:
-        return ModelMissingError(message)
+        return ModelMissingError(message, status)
     if status in (401, 403):
-        return PermanentError(f"{message}; set api_key of this endpoint to the key that the server was started with")
+        mend = "set api_key of this endpoint to the key that the server was started with"
+        return PermanentError(f"{message}; {mend}", status)
     if status >= 500 and status != 501:
         dead = refusal.message.startswith(ENGINE_DEAD) or refusal.kind == "EngineDeadError"
         return EndpointDeadError(message) if dead else TransientError(message)
-    return TransientError(message) if status in PASSING else PermanentError(message)
+    return TransientError(message) if status in PASSING else PermanentError(message, status)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -14,6 +14,11 @@ RequestClass = Literal["interactive", "default", "bulk"]
 Capability = Literal["tools", "reasoning", "json_schema", "stream_usage", "cached_tokens", "priority", "logprobs"]
 """What an endpoint was seen to do, or was configured to do."""
 
+Verdict = Literal["yes", "no", "unknown"]
+"""What was found out; unknown is neither of the others."""
+Phase = Literal["unknown", "idle", "busy", "wedged", "dead", "unready", "asleep", "silent"]
+"""How an endpoint is, for people: busy moves, wedged holds work and does not, silent did not answer in time."""
+
 CANARY_TOOL = "swarm_canary"
 """Name of the tool that an endpoint is asked to call once, to see whether it really speaks tool calls."""
 
@@ -99,17 +104,58 @@ class Usage(Frozen):
 
 
 class Choice(Frozen):
-    """One sampled answer."""
+    """One sampled answer.
+
+    Where ``logprobs`` were asked for and told there is one for each token, with the ``tokens`` as text and the
+    ``margins`` to the next likely one, all in nats; empty where the server does not tell, which is not certainty.
+    """
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     finish_reason: FinishReason = "stop"
     logprobs: tuple[float, ...] = ()
+    tokens: tuple[str, ...] = ()
+    margins: tuple[float, ...] = ()
+
+
+class Part(Frozen):
+    """One request that a virtual model made, and what it cost. ``failed`` says why nothing came of it."""
+
+    role: str
+    tier: str
+    endpoint: str = ""
+    model: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    samples: int = 1
+    failed: str = ""
+
+
+class Report(Frozen):
+    """What a virtual model did for one answer: its parts, what they cost and what was gained.
+
+    ``spent`` and ``budget`` are tokens, read and written. ``stopped`` tells why it ended: all was done, the answer was
+    decided ``early``, the budget or the deadline would not have covered the next part, or a part failed that the rest
+    needed. ``figures`` are measures of the kind: agreement of a vote, confidence of a draft, share of a context read.
+    """
+
+    name: str
+    kind: str
+    parts: tuple[Part, ...]
+    spent: int
+    budget: int
+    stopped: Literal["done", "early", "budget", "deadline", "failed"] = "done"
+    gained: str = ""
+    figures: dict[str, float] = {}
 
 
 class Reply(Frozen):
-    """What came back, from which endpoint, and how long it took (seconds)."""
+    """What came back, from which endpoint, and how long it took (seconds).
+
+    ``tier`` is the one that answered and ``why`` it was asked, where a policy chose it; ``report`` is told by virtual
+    models, whose ``usage`` is the sum of all parts.
+    """
 
     choices: tuple[Choice, ...]
     usage: Usage
@@ -117,6 +163,9 @@ class Reply(Frozen):
     model: str
     seconds: float
     attempts: int = 1
+    tier: str = ""
+    why: str = ""
+    report: Report | None = None
 
 
 class Served(Frozen):
@@ -132,11 +181,28 @@ class Served(Frozen):
     version: str | None = None
 
 
+class Trait(Frozen):
+    """One capability of an endpoint: the finding, what it rests on, and the flag that would enable what is missing."""
+
+    verdict: Verdict = "unknown"
+    evidence: str = ""
+    mend: str = ""
+
+
+class Card(Frozen):
+    """One entry of a server's list of models; an adapter names its ``parent``."""
+
+    id: str
+    parent: str | None = None
+    window: int | None = None
+
+
 class EndpointStatus(Frozen):
     """Where one endpoint stands. None means unknown, never zero. ``age`` is of the last scrape, in seconds.
 
     ``native_tools`` tells whether its tool calls were seen to work; ``cooling`` are the seconds for which it asked to
-    be left alone; ``in_flight`` are our own requests in it, ``running`` and ``waiting`` everybody's.
+    be left alone; ``in_flight`` are our own requests in it, ``running`` and ``waiting`` everybody's. ``hit_rate`` is
+    the share of prompt tokens that its prefix cache gave, ``restarts`` counts those that its counters gave away.
     """
 
     name: str
@@ -155,3 +221,14 @@ class EndpointStatus(Frozen):
     age: float | None = None
     cooling: float = 0.0
     last_error: str = ""
+    phase: Phase = "unknown"
+    draining: bool = False
+    version: str | None = None
+    models: tuple[Card, ...] = ()
+    slots: int | None = None
+    block_tokens: int | None = None
+    kv_tokens: int | None = None
+    hit_rate: float | None = None
+    waiting_by_reason: dict[str, int] = {}
+    restarts: int = 0
+    traits: dict[Capability, Trait] = {}

@@ -8,6 +8,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from pool.types import Frozen, RequestClass
 
+AUTO = "auto"
+"""The tier that a policy chooses anew for every request."""
+
 
 class EndpointConfig(Frozen):
     """One OpenAI-compatible server."""
@@ -97,6 +100,61 @@ class GatewayConfig(Frozen):
     drain_timeout: float = Field(default=60.0, ge=0, description="seconds to finish running requests after SIGTERM")
 
 
+class AutoConfig(Frozen):
+    """When the tier `auto` climbs and steps down. Counts are of a session's answers since its last move.
+
+    A sign of trouble reaches 1 at its count here. A climb whose re-prefill costs more than ``dear`` seconds needs twice
+    that: two signs, or one of double strength.
+    """
+
+    tiers: tuple[str, ...] = Field(default=(), description="tiers it may use, weakest first; default: all of them")
+    bad_answers: int = Field(default=2, ge=1, description="answers out of schema or with unusable tool calls to climb")
+    repeats: int = Field(default=3, ge=2, description="rounds of the same tool calls with the same results to climb")
+    failed_checks: int = Field(default=2, ge=1, description="failed checks in a row to climb")
+    confidence: float = Field(default=-1.5, lt=0, description="mean logprob of a token below which an answer is unsure")
+    unsure_answers: int = Field(default=2, ge=1, description="unsure answers in a row to climb")
+    ask_logprobs: bool = Field(default=False, description="ask servers for logprobs, so that confidence counts")
+    window: int = Field(default=8, ge=2, le=64, description="last answers that are looked at")
+    settle: int = Field(default=2, ge=1, description="answers on a tier before it may be left again, overflow aside")
+    calm: int = Field(
+        default=6, ge=1, description="good answers in a row to step down; doubles with each climb back after one"
+    )
+    dear: float = Field(default=30.0, gt=0, description="seconds of re-prefill from which a move is dear")
+    compact: bool = Field(
+        default=True, description="once no window is long enough, leave old tool results out and try again, once"
+    )
+    sessions: int = Field(default=10_000, ge=1, description="sessions remembered; the longest idle is forgotten first")
+
+
+class VirtualConfig(Frozen):
+    """One virtual model: several requests to real tiers that make one answer, within a budget of tokens."""
+
+    kind: Literal["confidence", "vote", "fuse", "draft-verify"] = Field(description="what it does, see docs/tiers.md")
+    tiers: tuple[str, ...] = Field(
+        min_length=1, max_length=8, description="the tiers that answer or draft, weakest first; all plain ones"
+    )
+    judge: str | None = Field(default=None, description="the tier that decides, merges or verifies; default: the last")
+    budget: int = Field(default=32_768, ge=256, description="tokens that one answer may cost, read and written")
+    samples: int = Field(default=5, ge=2, le=64, description="vote: the most samples that are drawn")
+    temperature: float = Field(default=0.7, ge=0, description="vote, fuse: least temperature, so that answers differ")
+    compare: Literal["text", "number", "last_line"] = Field(
+        default="text", description="vote: what of an answer must be equal; JSON and tool calls are compared by value"
+    )
+    measure: Literal["mean", "margin", "least"] = Field(
+        default="mean", description="confidence: mean logprob, mean margin to the next token, or the least logprob"
+    )
+    threshold: float | None = Field(
+        default=None, description="confidence: keep an answer from here on, in nats; default: -1, 0.5 and -4"
+    )
+    arguments_only: bool = Field(default=False, description="confidence: look at the tokens of tool arguments alone")
+    shrink: float = Field(
+        default=0.4, gt=0, lt=1, description="draft-verify: the most of the context that the judge reads at first"
+    )
+    differ: float = Field(
+        default=0.5, ge=0, le=1, description="draft-verify: drafts that differ more than this make the judge read more"
+    )
+
+
 class PoolConfig(Frozen):
     """All endpoints, and how patient the pool is."""
 
@@ -106,6 +164,13 @@ class PoolConfig(Frozen):
     )
     gateway: GatewayConfig = Field(default=GatewayConfig(), description="the server in front of the pool")
     default_tier: str | None = Field(default=None, description="tier of a task that names none; default: the first")
+    tier_order: tuple[str, ...] = Field(
+        default=(), description="all tiers from the weakest up; default: the embedded one, then as configured"
+    )
+    auto: AutoConfig = Field(default=AutoConfig(), description="when the tier auto climbs and steps down")
+    virtual: dict[str, VirtualConfig] = Field(
+        default_factory=dict, max_length=32, description="virtual models, by the name that a request asks for"
+    )
     connect_timeout: float = Field(default=5.0, gt=0, description="seconds to connect")
     first_byte_timeout: float = Field(default=300.0, gt=0, description="seconds until an answer begins")
     retries: int = Field(default=4, ge=0, description="further tries of one request, failover included")
@@ -118,3 +183,16 @@ class PoolConfig(Frozen):
         if self.embedded.enabled:
             names.append(self.embedded.tier)
         return tuple(dict.fromkeys(names))
+
+    @property
+    def ladder(self) -> tuple[str, ...]:
+        """The tiers from the weakest up: as ordered, else the embedded one first and the others as configured."""
+        embedded = (self.embedded.tier,) if self.embedded.enabled else ()
+        known = self.tiers
+        ordered = (*(tier for tier in self.tier_order if tier in known), *embedded, *known)
+        return tuple(dict.fromkeys(ordered))
+
+    @property
+    def askable(self) -> tuple[str, ...]:
+        """Every name that a request may put for a tier: the tiers, the virtual models, and `auto` where it has any."""
+        return tuple(dict.fromkeys((*self.tiers, *self.virtual, *((AUTO,) if self.tiers else ()))))

@@ -26,6 +26,10 @@ class EndpointConfig(Frozen):
     tools: Literal["auto", "native", "text"] = Field(
         default="auto", description="how tool calls are spoken: the server's own, or plain text; auto probes"
     )
+    scheduling: Literal["fcfs", "priority"] | None = Field(
+        default=None,
+        description="vLLM's --scheduling-policy; it cannot be seen from outside, so say it where it is set",
+    )
     max_in_flight: int = Field(default=64, ge=1, description="requests at a time that we send to it")
     share_group: str | None = Field(
         default=None, description="endpoints of one group share KV blocks, through LMCache or the like"

@@ -168,19 +168,6 @@ class Reply(Frozen):
     report: Report | None = None
 
 
-class Served(Frozen):
-    """What an endpoint told when it was discovered. ``window`` is the real context length in tokens.
-
-    ``slots`` is the most samples of one request that llama.cpp decodes; ``version`` is vLLM's.
-    """
-
-    kind: ServerKind
-    model: str
-    window: int | None = None
-    slots: int | None = None
-    version: str | None = None
-
-
 class Trait(Frozen):
     """One capability of an endpoint: the finding, what it rests on, and the flag that would enable what is missing."""
 
@@ -195,6 +182,20 @@ class Card(Frozen):
     id: str
     parent: str | None = None
     window: int | None = None
+
+
+class Served(Frozen):
+    """What an endpoint told when it was discovered. ``window`` is the real context length in tokens.
+
+    ``slots`` is the most samples of one request that llama.cpp decodes; ``cards`` are all the models that it lists.
+    """
+
+    kind: ServerKind
+    model: str
+    window: int | None = None
+    slots: int | None = None
+    version: str | None = None
+    cards: tuple[Card, ...] = ()
 
 
 class EndpointStatus(Frozen):
@@ -229,6 +230,6 @@ class EndpointStatus(Frozen):
     block_tokens: int | None = None
     kv_tokens: int | None = None
     hit_rate: float | None = None
-    waiting_by_reason: dict[str, int] = {}
+    waiting_by_reason: dict[str, int] = Field(default_factory=dict)
     restarts: int = 0
-    traits: dict[Capability, Trait] = {}
+    traits: dict[Capability, Trait] = Field(default_factory=dict)

@@ -159,6 +159,57 @@ class VirtualConfig(Frozen):
     )
 
 
+class ClassConfig(Frozen):
+    """How one class of requests waits."""
+
+    floor: float = Field(ge=0, le=0.9, description="share of a tier's places that no lower class may take")
+    queue: int = Field(ge=0, description="requests of this class that may wait in one tier")
+    timeout: float = Field(gt=0, description="seconds that one may wait for a place")
+    ageing: float = Field(gt=0, description="seconds of waiting after which one counts as of the next class up")
+
+
+class AdmissionConfig(Frozen):
+    """Who may send now. Beyond what an endpoint's KV cache holds, more sessions at a time make all of them slower."""
+
+    interactive: ClassConfig = Field(
+        default=ClassConfig(floor=0.1, queue=256, timeout=60.0, ageing=15.0), description="a person waits for it"
+    )
+    default: ClassConfig = Field(
+        default=ClassConfig(floor=0.1, queue=2048, timeout=600.0, ageing=30.0), description="agents at work"
+    )
+    bulk: ClassConfig = Field(
+        default=ClassConfig(floor=0.0, queue=4096, timeout=3600.0, ageing=60.0), description="whatever has time"
+    )
+    headroom: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="share of an endpoint's KV cache that its live sessions may be forecast to need",
+    )
+    max_live_sessions: int | None = Field(
+        default=None, ge=1, description="live sessions of one endpoint, whatever its KV cache; default: no such limit"
+    )
+    turns_ahead: int = Field(default=2, ge=0, le=50, description="turns of growth that a session's forecast holds")
+    hold: float = Field(
+        default=30.0, gt=0, description="seconds that a session between turns keeps its place, until speeds are learned"
+    )
+    max_hold: float = Field(
+        default=300.0, gt=0, description="most seconds that a session between turns keeps its place"
+    )
+    force_after: float = Field(
+        default=300.0, gt=0, description="seconds after which a waiting session displaces one that is between turns"
+    )
+    half_life: float = Field(
+        default=300.0, gt=0, description="seconds after which tokens that a task tree got count half in its fair part"
+    )
+
+    @model_validator(mode="after")
+    def _leave_room(self) -> Self:
+        if self.interactive.floor + self.default.floor > 0.9:
+            raise ValueError("the floors of the classes leave less than a tenth of the places to the lowest one")
+        return self
+
+
 class PoolConfig(Frozen):
     """All endpoints, and how patient the pool is."""
 
@@ -167,6 +218,7 @@ class PoolConfig(Frozen):
         default=EmbeddedConfig(), description="the small model that ships with the project"
     )
     gateway: GatewayConfig = Field(default=GatewayConfig(), description="the server in front of the pool")
+    admission: AdmissionConfig = Field(default=AdmissionConfig(), description="who may send now, and who waits")
     default_tier: str | None = Field(default=None, description="tier of a task that names none; default: the first")
     tier_order: tuple[str, ...] = Field(
         default=(), description="all tiers from the weakest up; default: the embedded one, then as configured"

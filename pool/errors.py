@@ -14,6 +14,11 @@ PoolError
 
 from __future__ import annotations
 
+from typing import Literal
+
+Stage = Literal["queue full", "queue timeout", "deadline", "live set", "cooling"]
+"""Where a request was turned down before any server saw it."""
+
 
 class PoolError(Exception):
     """Base of all errors of this room."""
@@ -44,11 +49,12 @@ class ContextOverflowError(PoolError):
 
 
 class OverloadError(PoolError):
-    """The tier is full."""
+    """The tier is full. ``stage`` is where a request of ours was turned down, empty where a server did it."""
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, retry_after: float | None = None, stage: Stage | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.stage = stage
 
 
 class TransientError(PoolError):

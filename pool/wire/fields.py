@@ -9,9 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from openai.types import Completion, CompletionUsage
-from openai.types.chat import ChatCompletion
-
 from pool.errors import PermanentError, TransientError
 from pool.types import (
     ChatRequest,
@@ -24,6 +21,7 @@ from pool.types import (
     ToolCall,
     Usage,
 )
+from pool.wire.logprobs import CHAT, COMPLETION, read_logprobs
 
 JSON = dict[str, Any]
 KINDS: dict[str, ServerKind] = {"vllm": "vllm", "llamacpp": "llamacpp"}  # by the owner on a model's card
@@ -39,7 +37,7 @@ def chat_body(request: ChatRequest, served: Served, count: int) -> JSON:
     if request.json_schema is not None:
         named = {"name": "answer", "schema": request.json_schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": named}
-    return body
+    return body | CHAT if request.logprobs else body
 
 
 def completion_body(request: CompletionRequest, served: Served, count: int) -> JSON:
@@ -47,30 +45,7 @@ def completion_body(request: CompletionRequest, served: Served, count: int) -> J
     body = _common(request, served, count) | {"prompt": request.prompt}
     if request.json_schema is not None:
         body |= _schema_fields(request.json_schema, served)
-    return body
-
-
-def read_chat(answer: object) -> tuple[tuple[Choice, ...], Usage]:
-    """Choices and usage of a chat answer. Raises TransientError for one that is broken or says that it failed."""
-    if not isinstance(answer, ChatCompletion) or not answer.choices:
-        raise TransientError(f"not a chat completion: {str(answer)[:200]}")
-    try:
-        return tuple(_chat_choice(choice) for choice in answer.choices), _usage_of(answer)
-    except (AttributeError, TypeError, ValueError) as error:  # the SDK builds answers without checking them
-        raise TransientError(f"a chat completion with parts missing: {error}") from error
-
-
-def read_completion(answer: object) -> tuple[tuple[Choice, ...], Usage]:
-    """Choices and usage of a text completion. Raises TransientError as `read_chat` does."""
-    if not isinstance(answer, Completion) or not answer.choices:
-        raise TransientError(f"not a completion: {str(answer)[:200]}")
-    try:
-        choices = tuple(
-            Choice(content=c.text or "", finish_reason=read_finish(c.finish_reason)) for c in answer.choices
-        )
-        return choices, _usage_of(answer)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise TransientError(f"a completion with parts missing: {error}") from error
+    return body | COMPLETION if request.logprobs else body
 
 
 def read_models(where: str, body: object, wanted: str | None) -> Served:
@@ -143,27 +118,6 @@ def _message(message: Message) -> JSON:
     return body
 
 
-def _chat_choice(choice: Any) -> Choice:
-    message = choice.message
-    calls = tuple(
-        ToolCall(id=call.id or f"call-{index}", name=call.function.name, arguments=call.function.arguments or "")
-        for index, call in enumerate(message.tool_calls or ())
-        if call.type == "function"
-    )
-    return Choice(
-        content=message.content or "",
-        tool_calls=calls,
-        reasoning=read_reasoning(message),
-        finish_reason=read_finish(choice.finish_reason),
-    )
-
-
-def read_reasoning(message: Any) -> str:
-    """vLLM renamed `reasoning_content` to `reasoning`; other servers kept the old name."""
-    extra = message.model_extra or {}
-    return str(extra.get("reasoning") or extra.get("reasoning_content") or "")
-
-
 def read_finish(reason: str | None) -> FinishReason:
     """Raises TransientError for an answer that the server gave up, or that does not say how it ended."""
     if reason is None:
@@ -173,15 +127,11 @@ def read_finish(reason: str | None) -> FinishReason:
     return cast("FinishReason", reason) if reason in ("stop", "length", "tool_calls") else "other"
 
 
-def _usage_of(answer: ChatCompletion | Completion) -> Usage:
-    return Usage() if answer.usage is None else read_usage(answer.usage)
-
-
-def read_usage(told: CompletionUsage) -> Usage:
+def read_usage(told: JSON) -> Usage:
     """Our usage. A server that tells no details tells nothing of its cache, which is not zero."""
-    details = told.prompt_tokens_details
+    details = told.get("prompt_tokens_details") or {}
     return Usage(
-        prompt_tokens=told.prompt_tokens,
-        completion_tokens=told.completion_tokens,
-        cached_tokens=details.cached_tokens if details else None,
+        prompt_tokens=told.get("prompt_tokens") or 0,
+        completion_tokens=told.get("completion_tokens") or 0,
+        cached_tokens=details.get("cached_tokens"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pool.types import LifeState, RequestClass
@@ -12,12 +13,15 @@ class Prompt:
     """A prompt as placement sees it: how long, and the keys of its whole KV blocks.
 
     ``chain`` has one key for each whole block from the first on; a key stands for its block and all before it, so two
-    prompts that share key i share the first i+1 blocks. ``tokens`` is an estimate until a server has told.
+    prompts that share key i share the first i+1 blocks. ``tokens`` is an estimate until a server has told, and
+    ``block_tokens`` are the tokens that one key stands for, a fraction where blocks are counted in bytes.
+    ``token_ids`` are given where a server told them; only with them can its published KV events be matched.
     """
 
     tokens: int
-    chain: tuple[int, ...] = ()
-    block_tokens: int = 16
+    chain: Sequence[int] = ()
+    block_tokens: float = 16
+    token_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ class Site:
 
     ``room`` are further requests that we may send; ``cooling`` are seconds for which it asked to be left alone;
     ``age`` is that of the scrape, in seconds; ``warmth`` from 0 to 1 is below 1 during the slow start after a return.
-    ``group`` names endpoints that share KV blocks (a prefix on one is warm for all, at a transfer cost); ``role`` is
-    its part in a prefill/decode pair.
+    ``group`` names endpoints that share KV blocks (a prefix on one is warm for all, at ``transfer_rate`` tokens a
+    second); ``role`` is its part in a prefill/decode pair.
     """
 
     name: str
@@ -68,19 +72,23 @@ class Site:
     group: str | None = None
     role: str = "both"
     draining: bool = False
+    transfer_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """How one endpoint looked to one ask: why it was left out, or what it would cost in seconds.
 
-    ``seconds`` are by part: queue, prefill, transfer, decode, future (what a move costs the next turns).
+    ``seconds`` are by part: queue, prefill, transfer, decode, future (what it costs the next turns), late (past the
+    deadline), doubt (a suspect may be dead), cold (slow start after a return). ``ttft`` is the wait for the first
+    token that these parts foresee.
     """
 
     endpoint: str
     left_out: str = ""
     hit_tokens: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    ttft: float = 0.0
 
     @property
     def total(self) -> float:
@@ -90,14 +98,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where an ask goes and why. ``endpoint`` is None while nobody may take it; ``reason`` says what is awaited."""
+    """Where an ask goes and why. ``endpoint`` is None while nobody may take it; ``reason`` says what is awaited.
+
+    ``again`` are seconds after which to ask again at the latest; None where only a change can help. What is named
+    actual, and ``regret`` (seconds lost against the best foreseen elsewhere), is known once the answer was seen.
+    """
 
     request: str
     session: str
     endpoint: str | None
     reason: str
-    rows: tuple[Row, ...] = ()
+    rows: Sequence[Row] = ()
     expected_ttft: float | None = None
     expected_hit: int = 0
     at: float = 0.0
     moved_from: str | None = None
+    again: float | None = None
+    actual_ttft: float | None = None
+    actual_hit: int | None = None
+    regret: float | None = None

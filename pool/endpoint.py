@@ -1,7 +1,8 @@
-"""One server: asks it, probes it, and classes what goes wrong. The only network code of the room.
+"""One server: asks it, probes it, and classes what goes wrong. With `channel` the only network code of the client side.
 
-The SDK retries nothing, so that the router's budget is the only one. The connection pool has no limit of its own: a
-server that seems to take "100 requests at a time" is usually a client that sends no more.
+Nothing is retried here but a kept connection that had gone stale, so that the router's budget is the only one. Every
+server is asked to stream: time to the first token, life of the engine and the end of a dropped request are seen only
+so. Probes have connections of their own, and no full server makes them wait behind requests.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import httpx
-from openai import APIConnectionError, APIError, APIResponseValidationError, APIStatusError, AsyncOpenAI
 
+from pool.channel import KEEP_ALIVE, Channel
 from pool.config import EndpointConfig
-from pool.errors import EndpointDeadError, PermanentError, PoolError, TransientError
+from pool.errors import ContextOverflowError, EndpointDeadError, PermanentError, PoolError, TransientError
+from pool.relay import Relay
+from pool.resume import Splice, continued
 from pool.types import (
     CANARY_TOOL,
     ChatRequest,
@@ -31,21 +34,16 @@ from pool.types import (
     ToolSpec,
     Usage,
 )
-from pool.wire.assembly import Assembly
+from pool.wire.arguments import judged
+from pool.wire.assembly import Part, whole
 from pool.wire.faults import classify
-from pool.wire.fields import chat_body, completion_body, merge, read_chat, read_completion, read_models
+from pool.wire.fields import JSON, Seen, chat_body, completion_body, merge, read_models
 from pool.wire.metrics import Snapshot, parse
 
-Part = tuple[tuple[Choice, ...], Usage]
-
-KEEP_ALIVE = 3.0  # seconds an idle connection is kept: below the 5 s of uvicorn and of llama.cpp, or both sides race
 PROBE_TIMEOUT = 10.0  # seconds; a busy server answers a probe late, which is load and not death
-SENT = {
-    "host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length",
-    "authorization", "x-request-id", "x-session-id",
-}  # fmt: skip
-
-STANDARD = {"model", "prompt", "max_tokens", "temperature", "n", "stop"}  # what the SDK knows of a completion
+CHARACTERS = 4  # of a text that are taken for one token where nobody counted
+STREAMED: JSON = {"stream": True, "stream_options": {"include_usage": True}}
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 CANARY = ToolSpec(
     name=CANARY_TOOL,
@@ -58,8 +56,11 @@ CANARY = ToolSpec(
     },
 )
 
+Heard = Callable[[int], None]
+"""Told of each piece of a streamed answer, with the number of tokens that it stands for (0: none that anybody sees)."""
 
-def _unheard() -> None:
+
+def _unheard(_: int) -> None:
     """For those who do not ask to be told of progress."""
 
 
@@ -78,28 +79,31 @@ class Answer(Frozen):
     model: str
 
 
+class Raw(Frozen):
+    """What a server said to a question of our own, whatever its status."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
 class Endpoint:
     """One OpenAI-compatible server. Use as an async context manager."""
 
     def __init__(self, config: EndpointConfig, *, connect_timeout: float = 5.0) -> None:
         self.config = config
         self.name = config.name
+        self._channel = Channel(config, connect_timeout)
         self._http = httpx.AsyncClient(
             base_url=config.url,
             timeout=httpx.Timeout(None, connect=connect_timeout),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_ALIVE),
+            headers=_key(config),
             trust_env=False,
             follow_redirects=False,
-            event_hooks={"request": [self._only_ours]},
         )
         self._known: tuple[Served, Served] | None = None
-        self._openai = AsyncOpenAI(
-            base_url=f"{config.url}/v1",
-            api_key="unused",
-            max_retries=0,
-            http_client=cast("Any", self._http),  # the SDK takes httpx and httpx2, its types name the latter alone
-            timeout=cast("Any", self._http.timeout),
-        )
+        self._streams = True
 
     async def __aenter__(self) -> Self:
         return self
@@ -107,35 +111,45 @@ class Endpoint:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._channel.aclose()
         await self._http.aclose()
 
-    async def chat(self, request: ChatRequest, served: Served, moved: Callable[[], None] = _unheard) -> Answer:
-        """One chat turn; ``moved`` is called at each piece of a streamed answer. Raises PoolError, classed."""
-        create = self._openai.chat.completions.create
+    async def chat(self, request: ChatRequest, seen: Seen, heard: Heard = _unheard, partial: str = "") -> Answer:
+        """One chat turn; ``heard`` is called at each piece. Raises PoolError, classed.
+
+        ``partial`` is what another endpoint had said before it broke off; the answer goes on from there.
+        """
 
         async def ask(count: int) -> Part:
-            body = chat_body(request, served, count) | {"extra_headers": _headers(request.session)}
-            if served.kind == "llamacpp":
-                return await _streamed(create, body, moved)
-            return read_chat(await create(**body))
+            body = chat_body(request, seen, count)
+            choices, usage = await self._ask(CHAT, body, request.session, seen, heard, partial)
+            return tuple(judged(choice, request.tools) for choice in choices), usage
 
-        return await self._gather(ask, request.n, served)
+        return await self._gather(ask, request.n, seen)
 
     async def complete(
-        self, request: CompletionRequest, served: Served, moved: Callable[[], None] = _unheard
+        self, request: CompletionRequest, seen: Seen, heard: Heard = _unheard, partial: str = ""
     ) -> Answer:
-        """One raw completion; ``moved`` is called at each piece of a streamed answer. Raises PoolError, classed."""
-        create = self._openai.completions.create
+        """One raw completion. Takes and raises what `chat` does."""
 
         async def ask(count: int) -> Part:
-            body = completion_body(request, served, count)
-            extra = {key: body.pop(key) for key in tuple(body) if key not in STANDARD}
-            body |= {"extra_body": extra, "extra_headers": _headers(request.session)}
-            if served.kind == "llamacpp":
-                return await _streamed(create, body, moved)
-            return read_completion(await create(**body))
+            body = completion_body(request, seen, count)
+            return await self._ask(COMPLETIONS, body, request.session, seen, heard, partial)
 
-        return await self._gather(ask, request.n, served)
+        return await self._gather(ask, request.n, seen)
+
+    async def relay(self, path: str, body: JSON, headers: Mapping[str, str]) -> Relay:
+        """Send a body as it is; back once a 2xx answer begins. Raises PoolError, classed, for everything else.
+
+        A ceiling above the room that the prompt leaves is lowered once, where the server tells what there is
+        (vllm-project/vllm#42474). The caller closes the answer.
+        """
+        try:
+            return Relay(self.name, await self._channel.post(path, body, headers))
+        except ContextOverflowError as error:
+            if (lower := _lowered(body, error)) is None:
+                raise
+            return Relay(self.name, await self._channel.post(path, lower, headers))
 
     async def probe(self) -> Pulse:
         """Health, models and metrics.
@@ -151,7 +165,18 @@ class Endpoint:
             self._known = None  # whoever answers next may be another server
             raise
 
-    async def calls_tools(self, served: Served) -> bool:
+    async def get(self, path: str) -> Raw:
+        """Ask one of the server's own routes. Raises PoolError, classed, where no answer came in time."""
+        with self._classed():
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                return _raw(await self._http.get(path))
+
+    async def post(self, path: str, body: JSON) -> Raw:
+        """Put a question of our own to the server. Raises PoolError, classed, where no answer came."""
+        with self._classed():
+            return _raw(await self._http.post(path, json=body, headers={"X-Request-Id": uuid.uuid4().hex}))
+
+    async def calls_tools(self, seen: Seen) -> bool:
         """Ask once for a tool call: does one come, well formed? Raises PoolError where nothing was learnt."""
         request = ChatRequest(
             tier=self.config.tier,
@@ -162,10 +187,44 @@ class Endpoint:
             temperature=0.0,
         )
         try:
-            answer = await self.chat(request, served)
+            answer = await self.chat(request, seen)
         except PermanentError:  # vLLM without --enable-auto-tool-choice says 400, others 422 or 501
             return False
         return any(_fits(call) for choice in answer.choices for call in choice.tool_calls)
+
+    async def _ask(self, path: str, body: JSON, session: str, seen: Seen, heard: Heard, partial: str) -> Part:
+        further = continued(body, partial, len(partial) // CHARACTERS) if partial else None
+        relay = await self._open(path, further or body, _headers(session), seen)
+        async with aclosing(relay):
+            if relay.streamed:
+                part = await self._listen(relay, heard)
+            else:
+                part = whole(await relay.json())
+                heard(max(1, part[1].completion_tokens))
+        return _spliced(part, partial) if further else part
+
+    async def _open(self, path: str, body: JSON, headers: Mapping[str, str], seen: Seen) -> Relay:
+        """Send a question, streaming where that tells all; a server of another kind that cannot is remembered."""
+        if not self._streams and seen.kind == "other":
+            return await self.relay(path, body, headers)
+        try:
+            return await self.relay(path, body | STREAMED, headers)
+        except PermanentError as error:
+            if seen.kind != "other" or "stream" not in str(error):
+                raise
+            self._streams = False
+            return await self.relay(path, body, headers)
+
+    async def _listen(self, relay: Relay, heard: Heard) -> Part:
+        pieces = relay.pieces()
+        async with aclosing(pieces):  # type: ignore[type-var]  # an async generator by its nature
+            async for _, piece in pieces:
+                if piece is not None:
+                    heard(1 if relay.said else 0)
+        part = relay.assembly.done()
+        if relay.assembly.usage is None:
+            self._streams = False  # some servers count tokens only in answers that come whole
+        return part
 
     async def _look(self) -> Pulse:
         health, models, metrics = [await self._http.get(path) for path in ("/health", "/v1/models", "/metrics")]
@@ -175,19 +234,18 @@ class Endpoint:
         served = read_models(self.name, models.json(), self.config.model)
         return Pulse(served=await self._details(served), snapshot=_snapshot(metrics))
 
-    async def _gather(self, ask: Callable[[int], Awaitable[Part]], wanted: int, served: Served) -> Answer:
+    async def _gather(self, ask: Callable[[int], Any], wanted: int, seen: Seen) -> Answer:
         """Ask until there are as many samples as wanted.
 
         llama.cpp refuses more in one request than it has slots, and some servers ignore `n` and give one.
         """
         choices: list[Choice] = []
         usages: list[Usage] = []
-        with self._classed():
-            while len(choices) < wanted:
-                got, usage = await ask(min(served.slots or wanted, wanted - len(choices)))
-                usages.append(usage)
-                choices.extend(got)
-        return Answer(choices=tuple(choices[:wanted]), usage=merge(usages), model=served.model)
+        while len(choices) < wanted:
+            got, usage = await ask(min(seen.slots or wanted, wanted - len(choices)))
+            usages.append(usage)
+            choices.extend(got)
+        return Answer(choices=tuple(choices[:wanted]), usage=merge(usages), model=seen.model)
 
     async def _details(self, served: Served) -> Served:
         """What the list of models does not tell: llama.cpp's slots, vLLM's version. Asked once for each model seen."""
@@ -212,48 +270,21 @@ class Endpoint:
         if not answer.is_success:
             raise classify(self.name, answer.status_code, answer.text, answer.headers)
 
-    async def _only_ours(self, request: httpx.Request) -> None:
-        """The SDK adds headers from the environment (organisation, project, custom ones): none of them leaves."""
-        for name in tuple(request.headers):
-            if name.lower() not in SENT:
-                del request.headers[name]
-        request.headers.pop("authorization", None)
-        if self.config.api_key is not None:
-            request.headers["authorization"] = f"Bearer {self.config.api_key.get_secret_value()}"
-
     @contextmanager
     def _classed(self) -> Iterator[None]:
-        """Turns what the libraries raise into the room's errors."""
+        """Turns what a probe raises into the room's errors."""
         try:
             yield
-        except APIStatusError as error:
-            raise classify(self.name, error.status_code, error.response.text, error.response.headers) from error
-        except APIConnectionError as error:
-            raise self._broken(error.__cause__ or error) from error
         except (httpx.HTTPError, TimeoutError) as error:
             raise self._broken(error) from error
-        except (APIResponseValidationError, ValueError) as error:  # ValueError: no JSON, or not of the expected shape
+        except ValueError as error:  # no JSON, or not of the expected shape
             raise TransientError(f"endpoint {self.name}: its answer could not be read: {error}") from error
-        except APIError as error:  # an error inside a stream that began with 200
-            body = error.body if isinstance(error.body, dict) else {}
-            code = body.get("code")
-            told = json.dumps({"error": body or error.message})
-            raise classify(self.name, code if isinstance(code, int) else 500, told, {}) from error
 
     def _broken(self, cause: BaseException) -> PoolError:
         reason = f"{type(cause).__name__} {cause}".rstrip()
         if isinstance(cause, httpx.ConnectError):
             return EndpointDeadError(f"endpoint {self.name}: nobody listens at {self.config.url} ({reason})")
         return TransientError(f"endpoint {self.name}: the connection to {self.config.url} broke ({reason})")
-
-
-async def _streamed(create: Callable[..., Any], body: dict[str, Any], moved: Callable[[], None]) -> Part:
-    whole = Assembly()
-    async with await create(**body, stream=True, stream_options={"include_usage": True}) as pieces:
-        async for piece in pieces:
-            moved()
-            whole.add(piece)
-    return whole.done()
 
 
 def _headers(session: str) -> dict[str, str]:
@@ -263,12 +294,37 @@ def _headers(session: str) -> dict[str, str]:
     return headers
 
 
+def _key(config: EndpointConfig) -> dict[str, str]:
+    return {} if config.api_key is None else {"authorization": f"Bearer {config.api_key.get_secret_value()}"}
+
+
+def _raw(answer: httpx.Response) -> Raw:
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    return Raw(status=answer.status_code, body=answer.content, headers=headers)
+
+
 def _snapshot(metrics: httpx.Response) -> Snapshot | None:
     """None for a server without metrics, and for a page that is no metrics: load is then unknown, not zero."""
     try:
         return parse(metrics.text) if metrics.status_code == 200 else None
     except ValueError:
         return None
+
+
+def _lowered(body: JSON, error: ContextOverflowError) -> JSON | None:
+    """The body with a ceiling that fits, where the server told the window and the prompt leaves room in it."""
+    name = next((name for name in ("max_tokens", "max_completion_tokens") if body.get(name)), None)
+    if name is None or error.window is None:
+        return None
+    most = error.window - (error.prompt or 0)
+    return {**body, name: most} if 0 < most < body[name] else None
+
+
+def _spliced(part: Part, partial: str) -> Part:
+    """What went on, behind what had been said."""
+    choices, usage = part
+    text = partial + Splice(partial).text(choices[0].content)
+    return (choices[0].model_copy(update={"content": text}), *choices[1:]), usage
 
 
 def _fits(call: ToolCall) -> bool:

@@ -7,7 +7,9 @@ PoolError
 ├── ContextOverflowError prompt and output do not fit the model's ``window``: shorten, or ask a longer-window tier
 ├── OverloadError        the tier is full (429, 503); ``retry_after`` seconds where told
 ├── TransientError       a passing fault (5xx, reset, a torn answer): retried within the budget
-│   └── EndpointDeadError   nobody listens, or the engine says that it died
+│   ├── EndpointDeadError   nobody listens, or the engine says that it died
+│   ├── StalledError        no sign of life for as long as was to be waited
+│   └── TornError           an answer broke off after a part of it was heard; ``partial`` is its text
 ├── NoEndpointError      no endpoint of the tier is alive
 └── EmbeddedError        the embedded model cannot be served; the message says what mends it
 """
@@ -41,11 +43,12 @@ class ModelMissingError(PermanentError):
 
 
 class ContextOverflowError(PoolError):
-    """Prompt and output do not fit the model's window (in tokens, where the server told it)."""
+    """Prompt and output do not fit the model's ``window``; ``prompt`` is the prompt's size. Tokens, where told."""
 
-    def __init__(self, message: str, window: int | None = None) -> None:
+    def __init__(self, message: str, window: int | None = None, prompt: int | None = None) -> None:
         super().__init__(message)
         self.window = window
+        self.prompt = prompt
 
 
 class OverloadError(PoolError):
@@ -63,6 +66,18 @@ class TransientError(PoolError):
 
 class EndpointDeadError(TransientError):
     """Nobody listens at the endpoint, or its engine says that it died."""
+
+
+class StalledError(TransientError):
+    """No sign of life for as long as was to be waited. The request was dropped at the server too."""
+
+
+class TornError(TransientError):
+    """An answer broke off after a part of it was heard. ``partial`` is the text so far."""
+
+    def __init__(self, message: str, partial: str = "") -> None:
+        super().__init__(message)
+        self.partial = partial
 
 
 class NoEndpointError(PoolError):

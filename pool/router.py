@@ -81,12 +81,14 @@ class Pool:
         Raises PoolConfigError for a tier without endpoints, PermanentError, ContextOverflowError, and after the budget
         or the deadline OverloadError, TransientError or NoEndpointError, whichever came last.
         """
-        return await self._send(request, lambda member: member.endpoint.chat(request, _served(member), member.moved))
+        return await self._send(
+            request, lambda member: member.endpoint.chat(request, _served(member), lambda _: member.moved())
+        )
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """One raw completion. Raises as `chat` does."""
         return await self._send(
-            request, lambda member: member.endpoint.complete(request, _served(member), member.moved)
+            request, lambda member: member.endpoint.complete(request, _served(member), lambda _: member.moved())
         )
 
     async def native_tools(self, tier: str) -> bool:

@@ -30,18 +30,23 @@ class Frozen(BaseModel):
 
 
 class ToolCall(Frozen):
-    """One call a model asked for. ``arguments`` is the raw JSON text as the server sent it."""
+    """One call a model asked for. ``arguments`` is the raw JSON text as the server sent it.
+
+    ``fault`` says why they do not fit the tool's schema; a call that has one must not be run.
+    """
 
     id: str
     name: str
     arguments: str
+    fault: str = ""
 
 
 class Message(Frozen):
-    """One chat message, in the shape of OpenAI's chat completions."""
+    """One chat message, in the shape of OpenAI's chat completions. ``reasoning`` is what a model thought before it."""
 
     role: Role
     content: str = ""
+    reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
 

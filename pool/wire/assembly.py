@@ -1,51 +1,54 @@
-"""Puts a streamed answer together; pure.
+"""Puts an answer together from the pieces of a stream, or from one whole body; pure.
 
-llama.cpp is asked to stream because it drops a cancelled request only then, counts every sample's tokens only then,
-and its metrics stand still until a request is done: the pieces are the only sign that it works.
+Works on plain objects as they came: building a checked model of each piece cost more than all the rest of a client
+with a thousand streams. What is odd about a piece makes it a passing fault, never a wrong answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from openai.types import Completion, CompletionChoice, CompletionUsage
-from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+from typing import Any
 
 from pool.errors import TransientError
 from pool.types import Choice, ToolCall, Usage
-from pool.wire.fields import read_finish, read_reasoning, read_usage
+from pool.wire.fields import JSON, read_finish, read_usage
+from pool.wire.logprobs import Likely, joined, read_logprobs
+
+Part = tuple[tuple[Choice, ...], Usage]
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """A tool call as far as it has come."""
 
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(slots=True)
 class Sample:
     """One sample as far as it has come. It is whole once ``finish`` was told."""
 
-    content: str = ""
-    reasoning: str = ""
+    content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     calls: dict[int, Call] = field(default_factory=dict)
+    likely: list[Likely] = field(default_factory=list)
     finish: str | None = None
 
     def choice(self) -> Choice:
         """The sample as a choice. Raises TransientError when the server gave it up."""
         calls = (
-            ToolCall(id=call.id or f"call-{index}", name=call.name, arguments=call.arguments)
+            ToolCall(id=call.id or f"call-{index}", name=call.name, arguments="".join(call.arguments))
             for index, call in sorted(self.calls.items())
         )
         return Choice(
-            content=self.content,
-            reasoning=self.reasoning,
+            content="".join(self.content),
+            reasoning="".join(self.reasoning),
             tool_calls=tuple(calls),
             finish_reason=read_finish(self.finish),
+            **joined(self.likely).fields(),
         )
 
 
@@ -56,32 +59,39 @@ class Assembly:
         self._samples: dict[int, Sample] = {}
         self._usages: list[Usage] = []
 
-    def add(self, piece: ChatCompletionChunk | Completion) -> None:
-        """Take one piece."""
-        for part in piece.choices or ():
-            sample = self._samples.setdefault(part.index, Sample())
-            sample.finish = part.finish_reason or sample.finish
-            if isinstance(part, CompletionChoice):
-                sample.content += part.text or ""
-            else:
-                _grow(sample, part.delta)
-        if isinstance(piece.usage, CompletionUsage):
-            self._usages.append(read_usage(piece.usage))
+    def add(self, piece: JSON) -> bool:
+        """Take one piece; True when it said something that a caller would see. Raises TransientError for an odd one."""
+        try:
+            said = False
+            for part in piece.get("choices") or ():
+                said = self._take(part) or said
+            if told := piece.get("usage"):
+                self._usages.append(read_usage(told))
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise TransientError(f"a piece of an answer with parts missing: {error!r}") from error
+        return said
 
-    def done(self) -> tuple[tuple[Choice, ...], Usage]:
-        """Choices and usage, once the stream has ended.
+    @property
+    def text(self) -> str:
+        """What the first sample said so far."""
+        return "".join(self._samples[0].content) if 0 in self._samples else ""
 
-        Raises TransientError for a torn answer: the end of a stream proves nothing, each sample must say how it ended.
-        """
-        samples = [sample for _, sample in sorted(self._samples.items())]
-        if not samples or any(sample.finish is None for sample in samples):
-            raise TransientError("the answer broke off in the middle of the stream")
-        return tuple(sample.choice() for sample in samples), self._usage()
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but text of one sample came so far, so that it could be gone on with elsewhere."""
+        first = self._samples.get(0, Sample())
+        return self._samples.keys() <= {0} and not (first.calls or first.reasoning or first.likely or first.finish)
 
-    def _usage(self) -> Usage:
-        """One for all samples: llama.cpp tells the usage of each, and the same prompt with each of them."""
+    @property
+    def finished(self) -> bool:
+        """Whether every sample said how it ended."""
+        return bool(self._samples) and all(sample.finish is not None for sample in self._samples.values())
+
+    @property
+    def usage(self) -> Usage | None:
+        """One usage for all samples: llama.cpp tells that of each, and the same prompt with each of them."""
         if not self._usages:
-            return Usage()
+            return None
         cached = [usage.cached_tokens for usage in self._usages if usage.cached_tokens is not None]
         return Usage(
             prompt_tokens=max(usage.prompt_tokens for usage in self._usages),
@@ -89,16 +99,71 @@ class Assembly:
             cached_tokens=max(cached, default=None),
         )
 
+    def calls(self) -> Iterator[tuple[str, str]]:
+        """Name and arguments of each tool call so far."""
+        for sample in self._samples.values():
+            for call in sample.calls.values():
+                yield call.name, "".join(call.arguments)
 
-def _grow(sample: Sample, delta: ChoiceDelta) -> None:
-    sample.content += delta.content or ""
-    sample.reasoning += read_reasoning(delta)
-    for piece in delta.tool_calls or ():
-        _grow_call(sample.calls.setdefault(piece.index, Call()), piece)
+    def done(self) -> Part:
+        """Choices and usage, once the answer has ended.
+
+        Raises TransientError for a torn answer: the end of a stream proves nothing, each sample must say how it ended.
+        """
+        if not self.finished:
+            raise TransientError("the answer broke off in the middle")
+        return tuple(sample.choice() for _, sample in sorted(self._samples.items())), self.usage or Usage()
+
+    def _take(self, part: JSON) -> bool:
+        sample = self._samples.setdefault(part.get("index") or 0, Sample())
+        finish = part.get("finish_reason")
+        sample.finish = finish or sample.finish
+        if told := part.get("logprobs"):
+            sample.likely.append(read_logprobs(told))
+        delta = part.get("delta") or part.get("message")
+        if delta is None:
+            text = part.get("text")
+            _grow(sample.content, text)
+            return bool(text or finish)
+        _grow(sample.content, delta.get("content"))
+        reasoning = read_reasoning(delta)
+        _grow(sample.reasoning, reasoning)
+        calls = delta.get("tool_calls") or ()
+        for index, call in enumerate(calls):
+            _grow_call(sample.calls.setdefault(call.get("index", index), Call()), call)
+        return bool(delta.get("content") or reasoning or calls or finish)
 
 
-def _grow_call(call: Call, piece: ChoiceDeltaToolCall) -> None:
-    call.id = piece.id or call.id
-    if piece.function is not None:
-        call.name += piece.function.name or ""
-        call.arguments += piece.function.arguments or ""
+def whole(body: object) -> Part:
+    """Choices and usage of an answer that came in one body. Raises TransientError for one that is broken or failed."""
+    if not isinstance(body, dict) or not body.get("choices"):
+        raise TransientError(f"not an answer of a model: {str(body)[:200]}")
+    parts = body["choices"]
+    if not isinstance(parts, list) or not all(
+        isinstance(part, dict) and (isinstance(part.get("message"), dict) or "text" in part) for part in parts
+    ):
+        raise TransientError(f"an answer with parts missing: {str(body)[:200]}")
+    assembly = Assembly()
+    numbered = [{**part, "index": index} for index, part in enumerate(parts)]
+    assembly.add({**body, "choices": numbered})
+    return assembly.done()
+
+
+def read_reasoning(delta: JSON) -> str:
+    """vLLM renamed `reasoning_content` to `reasoning` (vllm-project/vllm#27752); other servers kept the old name."""
+    told = delta.get("reasoning") or delta.get("reasoning_content") or ""
+    return told if isinstance(told, str) else ""
+
+
+def _grow(texts: list[str], text: Any) -> None:
+    if text:
+        if not isinstance(text, str):
+            raise TypeError(f"a text that is none: {text!r:.80}")
+        texts.append(text)
+
+
+def _grow_call(call: Call, piece: JSON) -> None:
+    call.id = piece.get("id") or call.id
+    function = piece.get("function") or {}
+    call.name += function.get("name") or ""
+    _grow(call.arguments, function.get("arguments"))

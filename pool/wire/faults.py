@@ -34,6 +34,7 @@ OVERFLOWS = tuple(
         r"request \(\d+ tokens\) exceeds the available context size \((?P<window>\d+) tokens\)",  # llama.cpp
     )
 )
+PROMPTS = re.compile(r"(?:your request has|prompt contains|\() ?(?P<prompt>\d+) (?:input tokens|in the messages)")
 OVERFLOW_NAMES = {"context_length_exceeded", "exceed_context_size_error"}
 ENGINE_DEAD = ("EngineCore encountered an issue", "EngineDeadError")
 BUSY = {429, 503, 529}
@@ -48,6 +49,7 @@ class Refusal(Frozen):
     kind: str = ""
     code: str = ""
     window: int | None = None
+    prompt: int | None = None
 
 
 def read_refusal(text: str) -> Refusal:
@@ -75,7 +77,7 @@ def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> 
     if status in BUSY:
         return OverloadError(message, retry_after(headers))
     if status in (400, 413, 422) and (overflow := _overflow(refusal)):
-        return ContextOverflowError(message, overflow.window)
+        return ContextOverflowError(message, overflow.window, overflow.prompt)
     if status == 404 and "does not exist" in refusal.message and "model" in refusal.message:
         return ModelMissingError(message, status)
     if status in (401, 403):
@@ -104,7 +106,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def _overflow(refusal: Refusal) -> Refusal | None:
     for pattern in OVERFLOWS:
         if found := pattern.match(refusal.message):
-            return refusal.model_copy(update={"window": int(found["window"])})
+            prompt = PROMPTS.search(refusal.message)
+            told = {"window": int(found["window"]), "prompt": int(prompt["prompt"]) if prompt else None}
+            return refusal.model_copy(update=told)
     return refusal if {refusal.kind, refusal.code} & OVERFLOW_NAMES else None
 
 

@@ -1,4 +1,4 @@
-"""Turns our requests into each server kind's JSON, and a server's answers into ours; pure.
+"""Turns our requests into each server kind's JSON, and what servers say in answers into ours; pure.
 
 A field that a server would silently ignore is translated or refused, never sent in hope. No request carries a seed: on
 CPU one seeded request whose prompt is prefilled in chunks brings down a whole vLLM server.
@@ -6,46 +6,54 @@ CPU one seeded request whose prompt is prefilled in chunks brings down a whole v
 
 from __future__ import annotations
 
-import re
 from typing import Any, cast
 
 from pool.errors import PermanentError, TransientError
-from pool.types import (
-    ChatRequest,
-    Choice,
-    CompletionRequest,
-    FinishReason,
-    Message,
-    Served,
-    ServerKind,
-    ToolCall,
-    Usage,
-)
-from pool.wire.logprobs import CHAT, COMPLETION, read_logprobs
+from pool.types import ChatRequest, CompletionRequest, FinishReason, Message, Served, ServerKind, Usage
+from pool.wire.capability import Record
+from pool.wire.gate import gated
+from pool.wire.logprobs import CHAT, COMPLETION
 
 JSON = dict[str, Any]
+Seen = Served | Record
 KINDS: dict[str, ServerKind] = {"vllm": "vllm", "llamacpp": "llamacpp"}  # by the owner on a model's card
-STRUCTURED_OUTPUTS_SINCE = (0, 12)  # where vLLM dropped the guided_* fields; from then on it ignores them silently
 
 
-def chat_body(request: ChatRequest, served: Served, count: int) -> JSON:
-    """The body of /v1/chat/completions asking for ``count`` samples."""
-    body = _common(request, served, count) | {"messages": [_message(message) for message in request.messages]}
+def chat_body(request: ChatRequest, seen: Seen, count: int, prompt: int = 0) -> JSON:
+    """The body of /v1/chat/completions asking for ``count`` samples; ``prompt`` is its size in tokens where known.
+
+    Raises PermanentError for what this server would ignore without a word.
+    """
+    body = _common(request, seen, count, prompt) | {"messages": [_message(message) for message in request.messages]}
     if request.tools:
         body["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in request.tools]
         body["tool_choice"] = "auto"
     if request.json_schema is not None:
         named = {"name": "answer", "schema": request.json_schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": named}
-    return body | CHAT if request.logprobs else body
+    if request.logprobs:
+        body |= CHAT
+    return gated(body, record_of(seen))
 
 
-def completion_body(request: CompletionRequest, served: Served, count: int) -> JSON:
-    """The body of /v1/completions asking for ``count`` samples. Refuses a schema that nobody would heed."""
-    body = _common(request, served, count) | {"prompt": request.prompt}
+def completion_body(request: CompletionRequest, seen: Seen, count: int, prompt: int = 0) -> JSON:
+    """The body of /v1/completions asking for ``count`` samples. Raises as `chat_body` does."""
+    body = _common(request, seen, count, prompt) | {"prompt": request.prompt}
     if request.json_schema is not None:
-        body |= _schema_fields(request.json_schema, served)
-    return body | COMPLETION if request.logprobs else body
+        body["structured_outputs"] = {"json": request.json_schema}
+    if request.logprobs:
+        body |= COMPLETION
+    return gated(body, record_of(seen))
+
+
+def record_of(seen: Seen) -> Record:
+    """What is known of a server as a record, also where nothing was tried yet."""
+    return seen if isinstance(seen, Record) else Record.of(seen)
+
+
+def ceiling(asked: int, window: int | None, prompt: int = 0) -> int:
+    """Tokens to ask for at most: vLLM refuses a ceiling above the room that is left (vllm-project/vllm#42474)."""
+    return asked if window is None else max(1, min(asked, window - min(prompt, window - 1)))
 
 
 def read_models(where: str, body: object, wanted: str | None) -> Served:
@@ -80,34 +88,20 @@ def merge(usages: list[Usage]) -> Usage:
     )
 
 
-def _common(request: ChatRequest | CompletionRequest, served: Served, count: int) -> JSON:
-    # vLLM refuses a max_tokens above its window although it is only a ceiling
-    most = min(request.max_tokens, served.window) if served.window else request.max_tokens
-    body: JSON = {"model": served.model, "max_tokens": most, "temperature": request.temperature, "n": count}
+def _common(request: ChatRequest | CompletionRequest, seen: Seen, count: int, prompt: int) -> JSON:
+    most = ceiling(request.max_tokens, seen.window, prompt)
+    body: JSON = {"model": seen.model, "max_tokens": most, "temperature": request.temperature, "n": count}
     if request.stop:
         body["stop"] = list(request.stop)
+    if request.cache_salt is not None:
+        body["cache_salt"] = request.cache_salt
     return body
-
-
-def _schema_fields(schema: JSON, served: Served) -> JSON:
-    if served.kind == "llamacpp":
-        # its grammar engine (llguidance) else allows endless white space, on which small models spend all their tokens
-        return {"json_schema": {"x-guidance": {"whitespace_flexible": False}} | schema}
-    if served.kind == "vllm":
-        old = served.version is not None and _version(served.version) < STRUCTURED_OUTPUTS_SINCE
-        return {"guided_json": schema} if old else {"structured_outputs": {"json": schema}}
-    raise PermanentError(
-        "a JSON schema for a raw completion works on vLLM and llama.cpp only; this server might ignore it without a "
-        "word: ask through chat, or serve the model with one of these"
-    )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
 def _message(message: Message) -> JSON:
     body: JSON = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        body["reasoning"] = message.reasoning  # sent under the name that the server's version reads
     if message.tool_calls:
         body["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

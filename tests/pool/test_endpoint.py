@@ -162,11 +162,11 @@ async def test_stream_is_heard_piece_by_piece_past_comments_and_put_together() -
         chunk(1, "", "length"),
         "data: [DONE]",
     ]
-    heard = []
+    heard: list[int] = []
     async with odd(v1__chat__completions=lambda _: stream(*lines)) as server, endpoint(server) as asked:
-        answer = await asked.chat(turn(n=2), LLAMA, lambda: heard.append(1))
+        answer = await asked.chat(turn(n=2), LLAMA, heard.append)
     assert [(c.content, c.finish_reason) for c in answer.choices] == [("hey", "stop"), ("yo", "length")]
-    assert len(heard) == 4
+    assert heard == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

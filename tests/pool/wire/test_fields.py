@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai.types import Completion
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from pool.errors import PermanentError, TransientError
 from pool.types import ChatRequest, CompletionRequest, Message, Served, ToolCall, Usage
-from pool.wire.assembly import Assembly
-from pool.wire.fields import chat_body, completion_body, read_chat, read_completion, read_models
+from pool.wire.assembly import Assembly, whole
+from pool.wire.fields import ceiling, chat_body, completion_body, read_models
 
 SCHEMA = {"type": "object", "properties": {"line": {"type": "integer"}}}
 VLLM = Served(kind="vllm", model="m", window=4096, version="0.32.0")
@@ -57,6 +55,9 @@ def test_completion_schema_that_might_be_ignored_is_refused() -> None:
 def test_ceiling_is_clamped_to_the_window() -> None:
     assert chat_body(chat(max_tokens=9999), VLLM, 1)["max_tokens"] == 4096
     assert chat_body(chat(max_tokens=9999), OTHER, 1)["max_tokens"] == 9999
+    assert ceiling(9999, 4096, 4000) == 96
+    assert ceiling(9999, 4096, 5000) == 1
+    assert ceiling(10, 4096, 4000) == 10
 
 
 def test_conversation_with_tools_keeps_its_shape() -> None:
@@ -67,42 +68,50 @@ def test_conversation_with_tools_keeps_its_shape() -> None:
     assert sent[1] == {"role": "tool", "content": "out", "tool_call_id": "c1"}
 
 
-def answer(choice: dict[str, Any], **more: Any) -> ChatCompletion:
-    return ChatCompletion.construct(id="x", model="m", choices=[choice], **more)
+@pytest.mark.parametrize(
+    ("seen", "name"),
+    [(VLLM, "reasoning"), (VLLM.model_copy(update={"version": "0.11.2"}), "reasoning_content"),
+     (LLAMA, "reasoning_content"), (OTHER, "reasoning_content")],
+)  # fmt: skip
+def test_reasoning_is_sent_back_under_the_name_that_the_server_reads(seen: Served, name: str) -> None:
+    """vllm-project/vllm#38488, vllm-project/router#115."""
+    said = (Message(role="assistant", content="so", reasoning="because"),)
+    sent = chat_body(chat(messages=said), seen, 1)["messages"][0]
+    assert sent == {"role": "assistant", "content": "so", name: "because"}
+
+
+def answer(choice: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"id": "x", "model": "m", "choices": [choice], **more}
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 def test_reasoning_is_read_under_both_names(field: str) -> None:
-    choices, _ = read_chat(
-        answer({"index": 0, "finish_reason": "stop", "message": {"content": None, field: "because"}})
-    )
+    choices, _ = whole(answer({"index": 0, "finish_reason": "stop", "message": {"content": None, field: "because"}}))
     assert (choices[0].content, choices[0].reasoning) == ("", "because")
 
 
 @pytest.mark.parametrize("reason", ["error", "abort"])
 def test_answer_that_the_server_gave_up_is_no_success(reason: str) -> None:
     with pytest.raises(TransientError, match=reason):
-        read_chat(answer({"index": 0, "finish_reason": reason, "message": {"content": "half"}}))
+        whole(answer({"index": 0, "finish_reason": reason, "message": {"content": "half"}}))
 
 
 def test_unknown_finish_is_neither_stop_nor_length() -> None:
-    choices, _ = read_chat(answer({"index": 0, "finish_reason": "repetition", "message": {"content": "x"}}))
+    choices, _ = whole(answer({"index": 0, "finish_reason": "repetition", "message": {"content": "x"}}))
     assert choices[0].finish_reason == "other"
 
 
 @pytest.mark.parametrize(
-    "odd", ["<html>", None, {}, ChatCompletion.construct(choices=[]), ChatCompletion.construct(choices=None),
-            ChatCompletion.construct(choices=[{}])],
+    "odd", ["<html>", None, [], {}, {"choices": []}, {"choices": None}, {"choices": [{}]}, {"choices": [7]},
+            {"choices": {"a": 1}}, {"choices": [{"message": None}]},
+            {"choices": [{"text": 7, "finish_reason": "stop"}]},
+            {"choices": [{"message": {"content": ["x"]}, "finish_reason": "stop"}]},
+            {"choices": [{"message": {"tool_calls": [7]}, "finish_reason": "stop"}]},
+            {"choices": [{"text": "x", "finish_reason": "stop"}], "usage": [1]}],
 )  # fmt: skip
 def test_odd_answer_is_a_passing_fault(odd: object) -> None:
     with pytest.raises(TransientError):
-        read_chat(odd)
-
-
-def test_odd_completion_is_a_passing_fault() -> None:
-    for odd in ("<html>", Completion.construct(choices=[]), Completion.construct(choices=[{}])):
-        with pytest.raises(TransientError):
-            read_completion(odd)
+        whole(odd)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +122,7 @@ def test_odd_completion_is_a_passing_fault() -> None:
 def test_absent_cached_tokens_are_none_and_zero_is_zero(details: dict[str, Any], cached: int | None) -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 101, **details}
     said = answer({"index": 0, "finish_reason": "stop", "message": {"content": "x"}}, usage=usage)
-    assert read_chat(said)[1] == Usage(prompt_tokens=100, completion_tokens=1, cached_tokens=cached)
+    assert whole(said)[1] == Usage(prompt_tokens=100, completion_tokens=1, cached_tokens=cached)
 
 
 def test_models_are_read_for_kind_window_and_the_wanted_name() -> None:
@@ -132,18 +141,13 @@ def test_list_of_models_that_is_none_is_a_passing_fault(odd: object) -> None:
         read_models("e", odd, None)
 
 
-def piece(index: int = 0, finish: str | None = None, **delta: Any) -> ChatCompletionChunk:
-    part = {"index": index, "finish_reason": finish, "delta": delta}
-    return ChatCompletionChunk.model_validate(
-        {"id": "x", "created": 0, "model": "m", "object": "chat.completion.chunk", "choices": [part]}
-    )
+def piece(index: int = 0, finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"id": "x", "model": "m", "choices": [{"index": index, "finish_reason": finish, "delta": delta}]}
 
 
-def usage(count: int) -> ChatCompletionChunk:
+def usage(count: int) -> dict[str, Any]:
     told = {"prompt_tokens": 5, "completion_tokens": count, "total_tokens": 5 + count}
-    return ChatCompletionChunk.model_validate(
-        {"id": "x", "created": 0, "model": "m", "object": "chat.completion.chunk", "choices": [], "usage": told}
-    )
+    return {"id": "x", "model": "m", "choices": [], "usage": told}
 
 
 def test_pieces_of_two_samples_and_a_call_become_whole() -> None:
@@ -164,7 +168,7 @@ def test_pieces_of_two_samples_and_a_call_become_whole() -> None:
 @pytest.mark.parametrize(
     "parts", [[], [piece(content="half")], [piece(0, "stop", content="x"), piece(1, content="half")]]
 )
-def test_stream_that_ends_early_is_torn_and_never_a_success(parts: list[ChatCompletionChunk]) -> None:
+def test_stream_that_ends_early_is_torn_and_never_a_success(parts: list[dict[str, Any]]) -> None:
     whole = Assembly()
     for part in parts:
         whole.add(part)

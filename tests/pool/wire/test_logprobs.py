@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pool.types import ChatRequest, CompletionRequest, Message, Served
+from pool.wire.assembly import Assembly, whole
 from pool.wire.fields import chat_body, completion_body
 from pool.wire.logprobs import Likely, joined, read_logprobs
 
@@ -56,3 +57,17 @@ def test_odd_shapes_are_errors_and_no_numbers(odd: dict[str, object]) -> None:
 def test_silence_is_unknown() -> None:
     assert read_logprobs(None) == Likely()
     assert joined([]) == Likely()
+
+
+def test_a_whole_answer_and_a_streamed_one_come_to_the_same() -> None:
+    message = {"role": "assistant", "content": "42"}
+    one = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": {"content": ENTRIES, "refusal": None}}
+    (from_whole,), _ = whole({"id": "i", "model": "m", "choices": [one]})
+    pieces = Assembly()
+    for entry, end in zip(ENTRIES, (None, "stop"), strict=True):
+        told = {"content": [entry], "refusal": None}
+        part = {"index": 0, "delta": {"content": entry["token"]}, "finish_reason": end, "logprobs": told}
+        pieces.add({"id": "i", "model": "m", "choices": [part]})
+    (from_pieces,), _ = pieces.done()
+    assert from_whole == from_pieces
+    assert from_whole.logprobs == (-0.1, -0.2)

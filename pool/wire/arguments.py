@@ -1,0 +1,71 @@
+"""Judges tool calls before anybody runs them: are the arguments whole JSON, and do they fit the tool's schema; pure.
+
+vLLM reports a call that was cut at max_tokens as `tool_calls` (vllm-project/vllm#53269, #47761, #47903, #9053,
+#47963); its half JSON, put into the history, then makes every later turn fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+
+from pool.types import Choice, ToolCall, ToolSpec
+
+LONGEST = 300  # characters of a fault that we repeat
+
+
+def whole_json(text: str) -> bool:
+    """Whether a call's arguments are one whole JSON object."""
+    return _read(text) is not None
+
+
+def judged(choice: Choice, tools: Iterable[ToolSpec]) -> Choice:
+    """The choice with its calls judged.
+
+    A call whose arguments are no whole JSON object is taken out and the choice ends by ``length``: it was cut. One that
+    does not fit its tool's schema keeps its place and carries the reason in ``fault``: the model may mend that.
+    """
+    if not choice.tool_calls:
+        return choice
+    schemas = {tool.name: tool.parameters for tool in tools}
+    kept = tuple(_with_fault(call, schemas) for call in choice.tool_calls if whole_json(call.arguments))
+    cut = len(kept) < len(choice.tool_calls)
+    return choice.model_copy(update={"tool_calls": kept, "finish_reason": "length" if cut else choice.finish_reason})
+
+
+def fault(call: ToolCall, schema: Mapping[str, Any]) -> str:
+    """Why a call's arguments do not fit the schema of its tool; empty when they do, or when the schema is none."""
+    validator = Draft202012Validator(schema)
+    try:
+        Draft202012Validator.check_schema(schema)
+        found = best_match(validator.iter_errors(_read(call.arguments)))
+    except (SchemaError, RecursionError):
+        return ""
+    if found is None:
+        return ""
+    where = "/".join(str(part) for part in found.absolute_path)
+    return f"{where + ': ' if where else ''}{found.message}"[:LONGEST]
+
+
+def _with_fault(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> ToolCall:
+    if call.name not in schemas:
+        return call.model_copy(update={"fault": f"no tool named {call.name[:80]!r} was offered"})
+    told = fault(call, schemas[call.name])
+    return call.model_copy(update={"fault": told}) if told else call
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    """The object in a call's arguments. None at all stands for none wanted: some servers send an empty text for it."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+        if isinstance(value, str):  # arguments are now and then encoded twice
+            value = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

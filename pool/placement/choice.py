@@ -8,12 +8,14 @@ the affinity of the others away (vllm-project/router#238). Without a match the l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pool.placement.settings import Settings
 from pool.placement.view import Ask, Row, Site
 
-Allow = Callable[[Ask, Site], bool]
+Allow = Callable[[str], str]
+"""Admission's word on an endpoint, by its name: why it is closed to this ask, empty where it is open."""
+GUESS = 0.75  # a prompt's tokens are an estimate; this share of them is certain enough to refuse a window by
 COLD_LEAST = 0.1  # the slowest that a slow start makes an endpoint look
 
 
@@ -77,27 +79,40 @@ class Picked:
     moved_from: str | None = None
 
 
-def barred(ask: Ask, site: Site, tried: Collection[str], allow: Allow | None) -> str:  # noqa: PLR0911  a list of reasons
-    """Why this endpoint may not take the ask now; empty when it may. Metrics alone never bar anybody."""
+def barred(ask: Ask, site: Site, tried: Collection[str], *, at_leisure: bool = False) -> str:
+    """Why this endpoint may not take the ask now; empty when it may. Metrics alone never bar anybody.
+
+    ``at_leisure`` asks whether it could take it later: what passes by itself then counts for nothing.
+    """
+    reason = _unfit(ask, site)
+    if reason or at_leisure:
+        return reason
+    if site.name in tried:
+        return "tried already"
+    if site.cooling > 0:
+        return f"cooling for {site.cooling:.1f} s"
+    return "" if site.room > 0 else "no room"
+
+
+def _unfit(ask: Ask, site: Site) -> str:
     if site.state not in ("up", "suspect"):
         return "down" if site.state == "down" else "not looked at yet"
     if site.role == "prefill":
         return "prefill part of a pair"
     if site.draining:
         return "draining"
-    if site.name in tried:
-        return "tried already"
-    if ask.needs and not ask.needs <= site.capabilities:
+    if not ask.needs <= site.capabilities:
         return "lacks " + ", ".join(sorted(ask.needs - site.capabilities))
     if site.window is not None and ask.prompt.tokens + ask.output_tokens > site.window:
         return f"window of {site.window} tokens is too small"
-    if site.cooling > 0:
-        return f"cooling for {site.cooling:.1f} s"
-    if site.room <= 0:
-        return "no room"
-    if allow is not None and not allow(ask, site):
-        return "live sessions fill it"
     return ""
+
+
+def may_fit(ask: Ask, site: Site, tried: Collection[str]) -> bool:
+    """Whether an endpoint is barred only by a guess: the estimate of a prompt's length is too long for its window."""
+    if site.window is None or GUESS * ask.prompt.tokens >= site.window:
+        return False
+    return not barred(ask, replace(site, window=None), tried)
 
 
 def score(ask: Ask, stand: Stand, settings: Settings, now: float, *, first: bool) -> Score:

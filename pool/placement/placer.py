@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pool.placement.choice import Allow, Picked, Score, Stand, barred, patience, pick, score
+from pool.placement.choice import Allow, Picked, Score, Stand, barred, may_fit, patience, pick, score
 from pool.placement.cost import Cost
 from pool.placement.load import Lane, Load, Share
 from pool.placement.record import Log, Regret, Rows
@@ -25,7 +25,6 @@ from pool.placement.view import Ask, Decision, Site
 from pool.types import Usage
 
 Clock = Callable[[], float]
-FOR_A_MOMENT = ("no room", "cooling", "live sessions")
 
 
 class Server:
@@ -76,13 +75,16 @@ class Placer:
         candidates: list[Site] = []
         absent: Site | None = None
         for site in sites:
-            reason = barred(ask, site, tried, allow)
+            reason = barred(ask, site, tried) or (allow(site.name) if allow else "")
             if not reason:
                 candidates.append(site)
                 continue
             left_out.append((site.name, reason))
-            if site.name == name and reason.startswith(FOR_A_MOMENT):
+            if site.name == name and not barred(ask, site, tried, at_leisure=True):
                 absent = site
+        if not candidates:  # better to let a server count than to refuse by an estimate
+            candidates = [s for s in sites if may_fit(ask, s, tried) and not (allow and allow(s.name))]
+            left_out = [(name, reason) for name, reason in left_out if all(name != s.name for s in candidates)]
         candidates = self._slow_start(candidates, name, left_out, now)
         first = name not in fleet.depths or not (absent or any(site.name == name for site in candidates))
         scores = [self._score(ask, site, fleet, name, first=first) for site in candidates]
@@ -161,6 +163,22 @@ class Placer:
             live_tokens=lane.live_tokens,
             foreign=foreign[0] if foreign else None,
         )
+
+    def estimate(self, ask: Ask, sites: Sequence[Site]) -> float | None:
+        """Seconds to the first token if the ask went now to whichever of the living would be soonest; a pure look.
+
+        None where nobody may ever take it. Who is full for a moment is reckoned with, its queue being in the price.
+        """
+        now = self._clock()
+        fleet = self._fleet(ask, sites, now)
+        fitting = [site for site in sites if not barred(ask, site, (), at_leisure=True)]
+        waits = (self._score(ask, s, fleet, None, first=False).ttft + s.cooling for s in fitting)
+        return min(waits, default=None)
+
+    def prefill_seconds(self, name: str, tokens: int) -> float | None:
+        """Seconds that so many tokens take to prefill there, alone; None for one that no answer told of yet."""
+        server = self._servers.get(name)
+        return server.cost.prefill(tokens) if server and server.cost.seen else None
 
     def cost(self, name: str) -> Cost:
         """The prices of an endpoint as fitted so far."""
@@ -367,6 +385,10 @@ class Reservation:
         ttft = None if self._first is None else self._first - began
         placer._learn(self._ask, self.endpoint, self._before, Seen(ttft, placer._clock() - began, usage))  # noqa: SLF001
         placer._log.close(self.decision, ttft, usage.cached_tokens)  # noqa: SLF001
+
+    def drop(self) -> None:
+        """Another word for `release`."""
+        self.release()
 
     def release(self) -> None:
         """Give the place back without an answer; nothing where that was done."""

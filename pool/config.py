@@ -230,6 +230,9 @@ class PoolConfig(Frozen):
     connect_timeout: float = Field(default=5.0, gt=0, description="seconds to connect")
     first_byte_timeout: float = Field(default=300.0, gt=0, description="seconds until an answer begins")
     retries: int = Field(default=4, ge=0, description="further tries of one request, failover included")
+    canaries: bool = Field(
+        default=True, description="ask each server a few tiny requests when it joins, to see what it can do"
+    )
     probe_interval: float = Field(default=2.0, gt=0, description="seconds between probes of health and metrics")
 
     @property

@@ -171,10 +171,11 @@ class Endpoint:
             async with asyncio.timeout(PROBE_TIMEOUT):
                 return _raw(await self._http.get(path))
 
-    async def post(self, path: str, body: JSON) -> Raw:
+    async def post(self, path: str, body: JSON, session: str = "") -> Raw:
         """Put a question of our own to the server. Raises PoolError, classed, where no answer came."""
+        headers = {"X-Request-Id": uuid.uuid4().hex} | ({"X-Session-ID": session} if session else {})
         with self._classed():
-            return _raw(await self._http.post(path, json=body, headers={"X-Request-Id": uuid.uuid4().hex}))
+            return _raw(await self._http.post(path, json=body, headers=headers))
 
     async def calls_tools(self, seen: Seen) -> bool:
         """Ask once for a tool call: does one come, well formed? Raises PoolError where nothing was learnt."""

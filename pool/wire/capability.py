@@ -48,7 +48,7 @@ class Record(Frozen):
 
     ``families`` are the names of its metrics. ``block_tokens`` and ``kv_tokens`` size its KV cache, ``slots`` is the
     most samples of one request that llama.cpp decodes, ``on_cpu`` tells a vLLM whose engine has no accelerator,
-    ``events`` that it publishes KV events.
+    ``events`` that it publishes KV events, ``routes`` which of its optional routes answer.
     """
 
     kind: ServerKind
@@ -60,8 +60,10 @@ class Record(Frozen):
     block_tokens: int | None = None
     kv_tokens: int | None = None
     families: frozenset[str] = frozenset()
+    routes: frozenset[str] = frozenset()
     on_cpu: bool | None = None
     events: bool | None = None
+    prefix_caching: bool | None = None
     traits: dict[Capability, Trait] = Field(default_factory=dict)
 
     @classmethod

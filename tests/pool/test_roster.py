@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pool.config import EndpointConfig, PoolConfig
-from pool.roster import Member
+from pool.member import Member
 from pool.testing import PretendServer, pretend_vllm
 from pool.wire.metrics import Snapshot
 

@@ -114,9 +114,9 @@ class Canaries:
                 raise TransientError(f"endpoint {self._endpoint.name}: {told}") from error
             heard.append(Heard(raw.status, raw.body.decode("utf-8", "replace")))
             if raw.status != 200:
-                error = classify(self._endpoint.name, raw.status, heard[-1].text, raw.headers)
-                if not isinstance(error, PermanentError) or isinstance(error, ModelMissingError):
-                    raise error
+                refused = classify(self._endpoint.name, raw.status, heard[-1].text, raw.headers)
+                if not isinstance(refused, PermanentError) or isinstance(refused, ModelMissingError):
+                    raise refused
         return judge(capability, record.kind, heard)
 
 

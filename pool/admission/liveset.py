@@ -1,0 +1,130 @@
+"""The live sessions of one endpoint, bounded by the KV cache that they are forecast to need; pure.
+
+A session is live while it has a turn running and between turns as long as it is expected back. A turn that runs is
+never touched: a session is paused between turns, and its next turn waits (ThunderAgent; the time held is Continuum's).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pool.admission.footprint import Demand, Footprint
+from pool.admission.guard import Guard
+
+
+@dataclass(slots=True)
+class Seat:
+    """One live session. ``turns`` are running ones; between turns it is held ``until`` and expected ``back``."""
+
+    footprint: Footprint
+    turns: int = 0
+    until: float = math.inf
+    back: float = 0.0
+
+
+class LiveSet:
+    """Who is live on one endpoint. ``most`` bounds their number, ``headroom`` is the share of the KV cache to fill."""
+
+    def __init__(self, headroom: float, most: int | None) -> None:
+        self.seats: dict[str, Seat] = {}
+        self.guard = Guard()
+        self.paused = 0
+        self._headroom = headroom
+        self._most = most
+        self._demand = Demand()
+        self._ends: list[tuple[float, str]] = []
+
+    @property
+    def tokens(self) -> int:
+        """KV tokens that the live sessions are forecast to need."""
+        return self._demand.tokens
+
+    def bound(self, kv_tokens: int | None, now: float) -> float | None:
+        """Tokens that they may need; None where nobody knows, which is neither full nor empty."""
+        return self.guard.bound(None if kv_tokens is None else kv_tokens * self._headroom, now)
+
+    def fits(self, session: str, footprint: Footprint, kv_tokens: int | None, now: float) -> bool:
+        """Whether a session is live or may become so. One that is alone always may, however large it is."""
+        self.expire(now)
+        if session in self.seats or not self.seats:
+            return True
+        if self._most is not None and len(self.seats) >= self._most:
+            return False
+        bound = self.bound(kv_tokens, now)
+        return bound is None or self.tokens + self._demand.added_by(footprint) <= bound
+
+    def enter(self, session: str, footprint: Footprint) -> None:
+        """A turn begins."""
+        seat = self.seats.get(session)
+        turns = seat.turns if seat else 0
+        self._put(session, Seat(footprint, turns + 1))
+
+    def leave(self, session: str, footprint: Footprint, until: float, back: float) -> None:
+        """A turn is over; the session is held ``until`` then unless another of its turns runs."""
+        seat = self.seats.get(session)
+        if seat is None:
+            return
+        turns = max(0, seat.turns - 1)
+        self._put(session, Seat(footprint, turns))
+        if not turns:
+            self.hold(session, until, back)
+
+    def hold(self, session: str, until: float, back: float) -> None:
+        """Keep a session that is between turns until then."""
+        seat = self.seats.get(session)
+        if seat is None or seat.turns:
+            return
+        seat.until, seat.back = until, back
+        heapq.heappush(self._ends, (until, session))
+        if len(self._ends) > 64 + 4 * len(self.seats):
+            self._ends = [(s.until, name) for name, s in self.seats.items() if not s.turns]
+            heapq.heapify(self._ends)
+
+    def returned(self, session: str, now: float) -> None:
+        """Its next turn has come and waits for a place: nothing runs out meanwhile."""
+        seat = self.seats.get(session)
+        if seat is not None and not seat.turns:
+            seat.until, seat.back = math.inf, now
+
+    def drop(self, session: str) -> bool:
+        """Take a session's place away; whether it had one."""
+        seat = self.seats.pop(session, None)
+        if seat is not None:
+            self._demand.remove(seat.footprint)
+        return seat is not None
+
+    def expire(self, now: float) -> None:
+        """Let go of those that did not come back in time."""
+        while self._ends and self._ends[0][0] <= now:
+            until, session = heapq.heappop(self._ends)
+            seat = self.seats.get(session)
+            if seat is not None and not seat.turns and seat.until <= until:
+                self.drop(session)
+
+    def relieve(self, kv_tokens: int | None, now: float) -> None:
+        """Pause sessions between turns, the one expected back last first, until the rest is within the bound."""
+        self.expire(now)
+        bound = self.bound(kv_tokens, now)
+        if bound is None or self.tokens <= bound:
+            return
+        idle = sorted((s for s in self.seats if not self.seats[s].turns), key=lambda s: self.seats[s].back)
+        while idle and self.tokens > bound and len(self.seats) > 1:
+            self.drop(idle.pop())
+            self.paused += 1
+
+    def displace(
+        self, footprint: Footprint, kv_tokens: int | None, now: float, rank: Callable[[str], tuple[float, ...]]
+    ) -> None:
+        """Make room for a session that has waited too long: pause those between turns, the highest ``rank`` first."""
+        idle = sorted((s for s in self.seats if not self.seats[s].turns), key=rank)
+        while idle and not self.fits("", footprint, kv_tokens, now):
+            self.drop(idle.pop())
+            self.paused += 1
+
+    def _put(self, session: str, seat: Seat) -> None:
+        self.drop(session)
+        self._demand.add(seat.footprint)
+        self.seats[session] = seat

@@ -1,0 +1,206 @@
+"""Which sessions are live on which endpoint, how long each is held between turns, and who must wait; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pool.admission.footprint import Footprint, footprint
+from pool.admission.liveset import LiveSet
+from pool.admission.queue import Lane
+from pool.admission.sessions import Session, Sessions
+from pool.config import AdmissionConfig
+from pool.placement.view import Ask, Decision, Site
+from pool.types import Usage
+
+LEAST_HOLD = 2.0  # seconds
+SWAP_SHARE = 5.0  # a displaced session's prefill may take one part of so many of an endpoint's time
+Speed = Callable[[str, int], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The live set of one endpoint. ``bound`` is in tokens, None where its KV cache is not known."""
+
+    sessions: int
+    tokens: int
+    bound: int | None
+    paused: int
+
+
+class Presence:
+    """All live sets. ``speed(endpoint, tokens)`` gives the seconds of a prefill, None until it was learned."""
+
+    def __init__(self, settings: AdmissionConfig, speed: Speed) -> None:
+        self.sessions = Sessions()
+        self._settings = settings
+        self._speed = speed
+        self._sets: dict[str, LiveSet] = {}
+        self._kv: dict[str, int | None] = {}
+        self._swapped: dict[str, float] = {}
+
+    def arrived(self, ask: Ask, program: str, now: float, *, lasting: bool = True) -> tuple[Session, Footprint]:
+        """A turn is asked for. Its session, and the KV that it will need. One not ``lasting`` has one turn only."""
+        for old in self.sessions.outdated(now):
+            self._leave_all(old)
+        session = self.sessions.arrived(ask, program, now) if lasting else Session(ask.session, program, now)
+        live = self._live_at(session, ask.tier)
+        if live is not None:
+            live.expire(now)
+            live.returned(session.name, now)
+        return session, footprint(ask.prompt, self.sessions.more(ask, session, self._settings.turns_ahead))
+
+    def lane(self, session: Session, tier: str) -> Lane:
+        """Where a session stands: live, paused, or not seen there before."""
+        if self._live_at(session, tier) is not None:
+            return "live"
+        return "paused" if tier in session.homes else "new"
+
+    def fits(self, session: Session, need: Footprint, site: Site, now: float) -> bool:
+        """Whether a session is live on an endpoint or may become so."""
+        return self._set(site).fits(session.name, need, site.kv_tokens, now)
+
+    def began(self, session: Session, need: Footprint, site: Site) -> None:
+        """A turn begins; a place elsewhere in the tier is given up."""
+        before = session.homes.get(site.tier)
+        if before is not None and before != site.name and before in self._sets:
+            seat = self._sets[before].seats.get(session.name)
+            if seat is not None and not seat.turns:
+                self._sets[before].drop(session.name)
+        session.homes[site.tier] = site.name
+        session.turns += 1
+        self._set(site).enter(session.name, need)
+
+    def ended(self, session: Session, ask: Ask, decision: Decision, usage: Usage | None, now: float) -> bool:
+        """A turn is over; whether the session lasts.
+
+        After a failure the session's place is free at once: nobody knows what is left of its KV.
+        """
+        self.sessions.ended_turn(session, now)
+        lasts = self.sessions.get(session.name) is session
+        endpoint = str(decision.endpoint)
+        live = self._sets.get(endpoint)
+        if live is None:
+            return lasts
+        if usage is not None:
+            live.guard.answered(decision.expected_hit, usage.cached_tokens, live.tokens, now)
+        if usage is None or not lasts:
+            self._give_up(live, session.name)
+        else:
+            grown = max(0, usage.prompt_tokens - ask.prompt.tokens) + usage.completion_tokens
+            ahead = self.sessions.more(ask, session, self._settings.turns_ahead) - ask.output_tokens
+            live.leave(session.name, footprint(ask.prompt, grown + ahead), *self._until(session, ask.tier, now))
+        live.relieve(self._kv.get(endpoint), now)
+        return lasts
+
+    def acting(self, name: str, tool: str, expected: float | None, now: float) -> bool:
+        """A session runs a tool; whether it gave up a place for it."""
+        session = self.sessions.acting(name, tool, expected, now)
+        if session is None:
+            return False
+        for tier, endpoint in session.homes.items():
+            if endpoint in self._sets:
+                self._sets[endpoint].hold(name, *self._until(session, tier, now))
+                self._sets[endpoint].expire(now)
+        return any(self._live_at(session, tier) is None for tier in session.homes)
+
+    def withdrew(self, session: Session, tier: str, now: float) -> None:
+        """A turn that was asked for will not come: its session is between turns again."""
+        live = self._live_at(session, tier)
+        if live is not None:
+            live.hold(session.name, now + self._settings.hold, now + self._settings.hold)
+
+    def end(self, name: str) -> bool:
+        """A session is over; whether it was known."""
+        session = self.sessions.end(name)
+        if session is not None:
+            self._leave_all(session)
+        return session is not None
+
+    def gone(self, endpoint: str) -> None:
+        """An endpoint was removed, or came back with an empty cache: nobody between turns is live there."""
+        live = self._sets.get(endpoint)
+        if live is None:
+            return
+        for name in [name for name, seat in live.seats.items() if not seat.turns]:
+            live.drop(name)
+        if not live.seats:
+            del self._sets[endpoint]
+            self._kv.pop(endpoint, None)
+            self._swapped.pop(endpoint, None)
+
+    def preempted(self, endpoint: str, total: int | None, now: float) -> None:
+        """Take an endpoint's counter of preemptions."""
+        live = self._sets.get(endpoint)
+        if live is not None:
+            live.guard.preempted(total, live.tokens, now)
+            live.relieve(self._kv.get(endpoint), now)
+
+    def force(self, need: Footprint, site: Site, served: Callable[[str], float], now: float) -> bool:
+        """Make room on an endpoint for a session that waited too long, at the price of one between turns.
+
+        Those of the most served programs go first. False while the last such swap is too fresh: each costs a prefill of
+        the whole context, and an endpoint that does little else serves nobody.
+        """
+        took = self._speed(site.name, need.tokens) or 0.0
+        if now - self._swapped.get(site.name, float("-inf")) < max(1.0, SWAP_SHARE * took):
+            return False
+        self._swapped[site.name] = now
+        live = self._set(site)
+
+        def rank(name: str) -> tuple[float, ...]:
+            session = self.sessions.get(name)
+            return (served(session.program) if session else float("inf"), live.seats[name].back)
+
+        live.displace(need, site.kv_tokens, now, rank)
+        return True
+
+    def live(self, now: float) -> dict[str, Live]:
+        """All live sets as they stand."""
+        found = {}
+        for name, live in self._sets.items():
+            live.expire(now)
+            bound = live.bound(self._kv.get(name), now)
+            found[name] = Live(len(live.seats), live.tokens, None if bound is None else int(bound), live.paused)
+        return found
+
+    def _until(self, session: Session, tier: str, now: float) -> tuple[float, float]:
+        """Until when a session between turns is held, and when it is expected back.
+
+        To hold it costs its tokens for that time; to lose it costs the endpoint the time of its prefill, all tokens of
+        the cache waiting. They are even after the time in which the whole cache could be prefilled. (Continuum)
+        """
+        endpoint = session.homes.get(tier, "")
+        kv_tokens = self._kv.get(endpoint)
+        tokens = max(1, session.prompt)
+        took = self._speed(endpoint, tokens)
+        hold = self._settings.hold if took is None or kv_tokens is None else took * kv_tokens / tokens
+        hold = min(self._settings.max_hold, max(LEAST_HOLD, hold))
+        left = self.sessions.left(session, now)
+        return (now if left > hold else now + hold), now + left
+
+    def _live_at(self, session: Session, tier: str) -> LiveSet | None:
+        live = self._sets.get(session.homes.get(tier, ""))
+        return live if live is not None and session.name in live.seats else None
+
+    def _set(self, site: Site) -> LiveSet:
+        self._kv[site.name] = site.kv_tokens
+        live = self._sets.get(site.name)
+        if live is None:
+            live = LiveSet(self._settings.headroom, self._settings.max_live_sessions)
+            self._sets[site.name] = live
+        return live
+
+    def _leave_all(self, session: Session) -> None:
+        for endpoint in set(session.homes.values()):
+            live = self._sets.get(endpoint)
+            if live is not None and session.name in live.seats and not live.seats[session.name].turns:
+                live.drop(session.name)
+
+    @staticmethod
+    def _give_up(live: LiveSet, name: str) -> None:
+        seat = live.seats.get(name)
+        if seat is not None:
+            seat.turns = max(0, seat.turns - 1)
+            if not seat.turns:
+                live.drop(name)

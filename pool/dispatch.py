@@ -1,0 +1,386 @@
+"""The one brain of the pool: who waits, who goes next and where, decided and counted in one step on the event loop.
+
+A request gets its place and is counted there before anything else runs, so two cannot take one place; it is given back
+exactly once, by its lease. Everything but `place` is plain synchronous code without a clock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from pool.admission.classes import LEVELS, OVERDUE, RANKS, Classes
+from pool.admission.fairness import Service, used, weight
+from pool.admission.footprint import Footprint
+from pool.admission.line import Line, Scene, Sites, able
+from pool.admission.presence import Presence
+from pool.admission.queue import Lane, Ticket, rank_of
+from pool.admission.refusals import WHY_LIVE, expired, full, hopeless, late, nobody
+from pool.admission.report import Stats, Waiting
+from pool.admission.sessions import Session
+from pool.config import PoolConfig
+from pool.errors import OverloadError, PoolError
+from pool.lease import Lease
+from pool.placement.placer import Placer
+from pool.placement.view import Ask, Decision, Site
+from pool.types import Usage
+from pool.wire.metrics import Snapshot
+
+TICK = 0.25  # seconds between looks while somebody waits, for what no event tells of
+LOOKS, TICK_LOOKS = 8, 256  # waiting requests that one event, or one tick, may look at in vain
+LEARNED = 8  # first tokens after which an endpoint's speed counts as known
+LIVE_LOOKS = 2  # of those that a full live set keeps out
+Outcome = Lease | PoolError
+Clock = Callable[[], float]
+
+
+class Dispatch:
+    """Use `place`; or, without an event loop, `submit`, `withdraw` and `tick`."""
+
+    def __init__(self, settings: PoolConfig, clock: Clock, placer: Placer) -> None:
+        self._settings = settings.admission
+        self._clock = clock
+        self._placer = placer
+        self._classes = Classes(settings.admission)
+        self._service = Service(settings.admission.half_life)
+        self._presence = Presence(settings.admission, placer.prefill_seconds)
+        self._lines: dict[str, Line] = {}
+        self._bound: dict[int, tuple[Session, Footprint, Callable[[Outcome], None]]] = {}
+        self._stats = Stats()
+        self._number = 0
+        self._draining = False
+        self._again: list[Line] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def place(self, ask: Ask, sites: Sites, tried: frozenset[str] = frozenset()) -> Lease:
+        """A place for a request, waited for where there is none.
+
+        ``sites`` gives the sites of the ask's tier as they are now. Endpoints in ``tried`` are left out as long as
+        another one lives. Raises NoEndpointError where none of the tier can ever take it, and OverloadError, which
+        names the stage and when to come back.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+            elif isinstance(outcome, Lease):  # cancelled, and not run since
+                outcome.fail()
+
+        ticket = self.submit(ask, sites, tried, settle)
+        if ticket.waiting:
+            self._arm()
+        try:
+            outcome = await future
+        except asyncio.CancelledError:
+            self.withdraw(ticket)
+            if future.done() and not future.cancelled() and isinstance(granted := future.result(), Lease):
+                granted.fail()
+            raise
+        if isinstance(outcome, PoolError):
+            raise outcome
+        return outcome
+
+    def submit(self, ask: Ask, sites: Sites, tried: frozenset[str], settle: Callable[[Outcome], None]) -> Ticket:
+        """Ask for a place. ``settle`` is called once, maybe at once, unless the ticket is withdrawn before."""
+        now = self._clock()
+        line = self._line(ask.tier)
+        line.sites = sites
+        program = ask.program or ask.session or ask.request
+        lasting = bool(ask.session)
+        if not lasting:  # nobody will come back to it
+            ask = replace(ask, session=f"request {ask.request}")
+        session, need = self._presence.arrived(ask, program, now, lasting=lasting)
+        ticket = self._ticket(ask, tried, program, now)
+        ticket.lane, ticket.last_used = self._presence.lane(session, ask.tier), session.ended
+        if 0 < self._classes.of(ticket.rank).queue <= line.queue.count(ticket.rank):
+            ticket.waiting = False
+            self._presence.withdrew(session, ask.tier, now)
+            self._refuse(settle, full(line, ticket, self._classes))
+            return ticket
+        self._bound[ticket.number] = (session, need, settle)
+        line.queue.push(ticket)
+        self._drain(line, LOOKS)
+        if ticket.waiting and (error := hopeless(line, ticket, self._classes, now)):
+            self._end(line, ticket, error)
+        return ticket
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Nobody waits for this ticket any more. One that is settled is left alone."""
+        if ticket.waiting:
+            line = self._lines[ticket.ask.tier]
+            line.queue.remove(ticket)
+            session, _, _ = self._bound.pop(ticket.number)
+            self._presence.withdrew(session, line.tier, self._clock())
+            self._stats.withdrawn += 1
+            self._drain(line, LOOKS)
+
+    def tick(self) -> None:
+        """Look at everybody who waits: time alone has changed something."""
+        for line in list(self._lines.values()):
+            self._drain(line, TICK_LOOKS)
+
+    def news(self, endpoint: str = "", snapshot: Snapshot | None = None) -> None:
+        """A probe came in; what the server said of its load is passed on to placement."""
+        if endpoint and snapshot is not None:
+            told = (snapshot.running, snapshot.waiting, snapshot.kv_usage, snapshot.prompt_tokens)
+            self._placer.observe(endpoint, *told)
+            self._presence.preempted(endpoint, snapshot.preemptions, self._clock())
+        self.tick()
+
+    def gone(self, endpoint: str, *, removed: bool = False) -> None:
+        """An endpoint was removed, or came back with an empty cache."""
+        self._presence.gone(endpoint)
+        if removed:
+            self._placer.forget(endpoint)
+        else:
+            self._placer.restarted(endpoint)
+        self.tick()
+
+    def acting(self, session: str, tool: str, expected: float | None = None) -> None:
+        """A session runs a tool between two turns, for about so many seconds where that is known."""
+        if self._presence.acting(session, tool, expected, self._clock()):
+            self.tick()
+
+    def end_session(self, session: str) -> None:
+        """A session has had its last turn."""
+        self._placer.forget_session(session)
+        if self._presence.end(session):
+            self.tick()
+
+    def in_flight(self, endpoint: str) -> int:
+        """Requests of ours at an endpoint, from the moment that they were sent there."""
+        return self._placer.load(endpoint).in_flight
+
+    def waiting(self) -> tuple[Waiting, ...]:
+        """Everybody who waits."""
+        now = self._clock()
+        return tuple(
+            Waiting(
+                request=ticket.ask.request,
+                session=ticket.ask.session,
+                program=ticket.program,
+                request_class=ticket.ask.request_class,
+                tier=line.tier,
+                seconds=now - ticket.entered,
+                why=ticket.why,
+            )
+            for line in self._lines.values()
+            for ticket in line.queue
+        )
+
+    def stats(self) -> Stats:
+        """Counts as they stand now."""
+        waiting = {name: sum(line.queue.count(rank) for line in self._lines.values()) for name, rank in RANKS.items()}
+        return replace(
+            self._stats,
+            placed=dict(self._stats.placed),
+            waited=dict(self._stats.waited),
+            refused=dict(self._stats.refused),
+            in_flight=sum(sum(line.held) for line in self._lines.values()),
+            waiting=waiting,
+            live=self._presence.live(self._clock()),
+        )
+
+    def _ticket(self, ask: Ask, tried: frozenset[str], program: str, now: float) -> Ticket:
+        self._number += 1
+        rank = rank_of(ask)
+        return Ticket(
+            ask=ask,
+            entered=now,
+            number=self._number,
+            program=program,
+            rank=rank,
+            level=rank,
+            expires=min(ask.deadline, now + self._classes.of(rank).timeout),
+            tried=tried,
+        )
+
+    def _line(self, tier: str) -> Line:
+        line = self._lines.get(tier)
+        if line is None:
+            line = self._lines[tier] = Line(tier, self._classes, self._service)
+        return line
+
+    def _drain(self, line: Line, looks: int) -> None:
+        """Give places away until nobody who waits may have one. Called from within itself, it is done once more."""
+        if self._draining:
+            if line not in self._again:
+                self._again.append(line)
+            return
+        self._draining = True
+        try:
+            self._pour(line, looks)
+            while self._again:
+                self._pour(self._again.pop(), LOOKS)
+        finally:
+            self._draining = False
+            self._again.clear()
+
+    def _pour(self, line: Line, looks: int) -> None:
+        now = self._clock()
+        for ticket in line.queue.advance(now):
+            self._settle(ticket, expired(line, ticket, now))
+        line.again = None
+        if not len(line.queue):
+            line.pace.idle()
+            return
+        scene = Scene(line, now)
+        over: list[Ticket] = []
+        shut: frozenset[Lane] = frozenset()
+        for level in range(LEVELS):
+            shut = self._level(line, scene, level, shut, (over, looks))
+        for ticket in over:
+            line.queue.back(ticket)
+
+    def _level(
+        self, line: Line, scene: Scene, level: int, shut: frozenset[Lane], vain: tuple[list[Ticket], int]
+    ) -> frozenset[Lane]:
+        """Serve one level; the lanes that are shut for the levels below.
+
+        Once a full live set keeps out who has the first claim on it, nobody else may enter it: else small sessions
+        would for ever overtake large ones.
+        """
+        over, looks = vain
+        kept_out = 0
+        while scene.free > 0 or not scene.living:
+            ticket = line.queue.head(level, shut)
+            if ticket is None or len(over) >= looks:
+                break
+            session = self._bound[ticket.number][0]
+            lane = self._presence.lane(session, line.tier)
+            if lane != ticket.lane:
+                line.queue.refile(ticket, lane, session.ended)
+                continue
+            if self._try(line, scene, ticket):
+                continue
+            line.queue.step_over(ticket)
+            over.append(ticket)
+            if lane != "live" and ticket.why == WHY_LIVE:
+                kept_out += 1
+                if kept_out >= LIVE_LOOKS:
+                    shut |= {"new"} if lane == "new" and level != OVERDUE else {"new", "paused"}
+        return shut if not kept_out else shut | {"new"}
+
+    def _try(self, line: Line, scene: Scene, ticket: Ticket) -> bool:
+        """Settle a ticket if that can be done now; else say in it what it waits for."""
+        ask, (session, need, _) = ticket.ask, self._bound[ticket.number]
+        fitting = able(scene.living, ask)
+        if not fitting:
+            self._end(line, ticket, nobody(line, ask))
+            return True
+        if scene.free - self._classes.reserved(ticket.rank, scene.capacity, line.held) <= 0:
+            ticket.why = "the free places are kept for a better class"
+            return False
+        tried = ticket.tried if any(s.name not in ticket.tried for s in fitting) else frozenset[str]()
+        kept_out: list[Site] = []
+        by_name = {site.name: site for site in scene.sites}
+
+        def allow(name: str) -> str:
+            site = by_name[name]
+            if self._presence.fits(session, need, site, scene.now):
+                return ""
+            kept_out.append(site)
+            return WHY_LIVE
+
+        decision = self._placer.choose(ask, scene.sites, tried, allow)
+        if decision.endpoint is None and kept_out and self._forced(ticket, need, kept_out, scene.now):
+            forced = kept_out[0].name
+            decision = self._placer.choose(ask, scene.sites, tried, lambda name: "" if name == forced else WHY_LIVE)
+        if decision.endpoint is None:
+            ticket.why = WHY_LIVE if kept_out else decision.reason
+            if decision.again is not None:
+                line.again = min(line.again or decision.again, decision.again)
+            return False
+        if self._placer.prefill_seconds(str(decision.endpoint), 1) is not None and (
+            error := late(decision, ask, scene.now)
+        ):
+            self._end(line, ticket, error)
+        else:
+            self._grant(line, scene, ticket, decision)
+        return True
+
+    def _forced(self, ticket: Ticket, need: Footprint, kept_out: list[Site], now: float) -> bool:
+        """Whether a session that waited too long was made room for, on the endpoint named first then."""
+        if now - ticket.entered < self._settings.force_after:
+            return False
+        live = self._presence.live(now)
+        kept_out.sort(key=lambda site: live[site.name].tokens / (live[site.name].bound or 1))
+        forced = self._presence.force(need, kept_out[0], lambda program: self._service.attained(program, now), now)
+        self._stats.forced += forced
+        return forced
+
+    def _grant(self, line: Line, scene: Scene, ticket: Ticket, decision: Decision) -> None:
+        ask, now = ticket.ask, scene.now
+        session, need, settle = self._bound.pop(ticket.number)
+        line.queue.remove(ticket)
+        reserved = self._placer.reserve(ask, decision)
+        self._presence.began(session, need, scene.take(str(decision.endpoint)))
+        line.held[ticket.rank] += 1
+        charged = weight(ask.prompt.tokens, ask.output_tokens, decision.expected_hit)
+        self._charge(ticket.program, charged, now)
+        self._stats.placed[ask.request_class] += 1
+        self._stats.waited[ask.request_class] += now - ticket.entered
+        ended = partial(self._ended, line, ticket, session, charged)
+        settle(Lease(ask, decision, reserved, ended, waited=now - ticket.entered))
+
+    def _ended(
+        self, line: Line, ticket: Ticket, session: Session, charged: float, lease: Lease, usage: Usage | None
+    ) -> None:
+        """A lease is over."""
+        now = self._clock()
+        line.held[ticket.rank] -= 1
+        if not self._presence.ended(session, lease.ask, lease.decision, usage, now):
+            self._placer.forget_session(session.name)
+        self._charge(ticket.program, (used(usage) if usage else 0.0) - charged, now)
+        if len(line.queue):
+            line.pace.released(now)
+            self._drain(line, LOOKS)
+
+    def _charge(self, program: str, tokens: float, now: float) -> None:
+        self._service.charge(program, tokens, now)
+        for line in self._lines.values():
+            line.queue.touch(program)
+
+    def _end(self, line: Line, ticket: Ticket, error: PoolError) -> None:
+        """Refuse one that waits."""
+        line.queue.remove(ticket)
+        self._settle(ticket, error)
+
+    def _settle(self, ticket: Ticket, error: PoolError) -> None:
+        session, _, settle = self._bound.pop(ticket.number)
+        self._presence.withdrew(session, ticket.ask.tier, self._clock())
+        self._refuse(settle, error)
+
+    def _refuse(self, settle: Callable[[Outcome], None], error: PoolError) -> None:
+        stage = error.stage if isinstance(error, OverloadError) else None
+        name = stage or "no endpoint"
+        self._stats.refused[name] = self._stats.refused.get(name, 0) + 1
+        settle(error)
+
+    def _arm(self) -> None:
+        """Tick once more while somebody waits."""
+        if self._timer is None and any(len(line.queue) for line in self._lines.values()):
+            self._timer = asyncio.get_running_loop().call_later(self._pause(), self._rang)
+
+    def _rang(self) -> None:
+        self._timer = None
+        self.tick()
+        self._arm()
+
+    def _pause(self) -> float:
+        now, soonest = self._clock(), TICK
+        for line in self._lines.values():
+            if not len(line.queue):
+                continue
+            due = line.queue.next_due()
+            cooling = [s.cooling for s in line.sites() if s.cooling > 0]
+            for left in (
+                *cooling,
+                *(() if due is None else (due - now,)),
+                *(() if line.again is None else (line.again,)),
+            ):
+                soonest = min(soonest, left)
+        return max(0.002, soonest)

@@ -1,0 +1,83 @@
+"""Routes for whoever owns the gateway, on its unix socket alone: status, explain, endpoints in and out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from pydantic import ValidationError
+
+from pool.config import EndpointConfig
+from pool.errors import PoolConfigError
+from pool.gateway.replies import Refusal, RefusedError, dumps, wrong
+from pool.gateway.service import Service
+from pool.gateway.web import Exchange
+
+PREFIX = "/admin/"
+
+
+async def answer(service: Service, exchange: Exchange) -> None:
+    """Answer one admin request. Raises RefusedError."""
+    match exchange.method, exchange.path.removeprefix(PREFIX).split("/"):
+        case "GET", ["status"]:
+            await _say(exchange, status(service))
+        case "GET", ["explain", number]:
+            await _say(exchange, explained(service, number))
+        case "POST", ["endpoints"]:
+            await _say(exchange, await add(service, await exchange.body(service.config.max_body, 10.0)))
+        case "POST", ["endpoints", name, "drain"]:
+            await _say(exchange, await leave(service, name, at_once=False))
+        case "DELETE", ["endpoints", name]:
+            await _say(exchange, await leave(service, name, at_once=True))
+        case _:
+            raise RefusedError(Refusal(404, f"there is no admin route {exchange.path[:200]}", "no_such_route"))
+
+
+def status(service: Service) -> dict[str, Any]:
+    """How everything stands. No key is in it."""
+    return {
+        "ready": service.ready,
+        "draining": service.draining,
+        "endpoints": [one.model_dump(mode="json") for one in service.pool.status()],
+    }
+
+
+def explained(service: Service, number: str) -> dict[str, Any]:
+    """Why a request went where it went. Raises RefusedError (404) for one that is not remembered."""
+    decision = service.pool.explain(number)
+    if decision is None:
+        words = f"request {number[:100]} is not remembered; only the latest ones are"
+        raise RefusedError(Refusal(404, words, "no_such_request"))
+    return {"request": number, "decision": dataclasses.asdict(decision)}
+
+
+async def add(service: Service, raw: bytes) -> dict[str, Any]:
+    """Join an endpoint. Raises RefusedError: 400 for a bad one, 409 for a name that is taken."""
+    try:
+        config = EndpointConfig.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise wrong(first["msg"], ".".join(str(part) for part in first["loc"])) from None
+    if config.name in _names(service):
+        raise RefusedError(Refusal(409, f"the name {config.name} is taken; drain that one or take another", "taken"))
+    try:
+        await service.pool.add(config)
+    except PoolConfigError as error:
+        raise wrong(str(error)) from None
+    return {"endpoint": config.name, "state": "joining"}
+
+
+async def leave(service: Service, name: str, *, at_once: bool) -> dict[str, Any]:
+    """Take an endpoint out: after its running requests, or at once. Raises RefusedError (404)."""
+    if name not in _names(service):
+        raise RefusedError(Refusal(404, f"there is no endpoint {name[:100]}", "no_such_endpoint"))
+    await (service.pool.remove(name) if at_once else service.pool.drain(name))
+    return {"endpoint": name, "state": "removed" if at_once else "draining"}
+
+
+def _names(service: Service) -> set[str]:
+    return {one.name for one in service.pool.status()}
+
+
+async def _say(exchange: Exchange, body: dict[str, Any]) -> None:
+    await exchange.respond(200, dumps(body))

@@ -1,0 +1,128 @@
+"""The HTTP protocol of one connection: uvicorn's, with bounds on the size of a request's head and the time it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from pool.config import GatewayConfig
+from pool.gateway.replies import Refusal
+from pool.gateway.web import ABORT
+
+
+class Crowd(ServerState):
+    """The open connections. ``quiet`` is set while there is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quiet = asyncio.Event()
+        self.quiet.set()
+
+
+class Guarded(HttpToolsProtocol):
+    """One connection. A head that is too long gets 431; one that takes too long is cut off (slow loris)."""
+
+    def __init__(self, config: Config, state: Crowd, limits: GatewayConfig) -> None:
+        super().__init__(config, state, {})
+        self._crowd = state
+        self._limits = limits
+        self._late: asyncio.TimerHandle | None = None
+        self._head = 0  # bytes of the head that is arriving
+        self._named = 0  # bytes of its headers alone
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The first head is awaited from now on."""
+        super().connection_made(transport)
+        self._crowd.quiet.clear()
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is awaited any more."""
+        self._head_done()
+        super().connection_lost(exc)
+        if not self._crowd.connections:
+            self._crowd.quiet.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Count while a head is arriving; whatever is left of it then must fit as well."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self._late is None:
+            self._await_head()
+        if idle:
+            self._head += len(data)
+        super().data_received(data)
+        if self._late is not None and self._head > self._limits.max_header:
+            self._refuse()
+
+    def on_message_begin(self) -> None:
+        """Give the request the means to cut its connection."""
+        super().on_message_begin()
+        self._named = 0
+        self.scope["extensions"] = cast("Any", {ABORT: self.transport.abort})
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Drop what is beyond the limit, so that it cannot pile up."""
+        self._named += len(name) + len(value) + 4
+        if self._named <= self._limits.max_header:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is there: begin, unless it was too long."""
+        self._head_done()
+        if self._named + len(self.url) > self._limits.max_header:
+            self._refuse()
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Not for a request that was refused."""
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Not for a request that was refused."""
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _await_head(self) -> None:
+        self._head = 0
+        self._late = self.loop.call_later(self._limits.header_timeout, self._cut)
+
+    def _head_done(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _cut(self) -> None:
+        self._late = None
+        self.transport.abort()
+
+    def _refuse(self) -> None:
+        self._head_done()
+        words = f"the request's head is longer than {self._limits.max_header} bytes (max_header)"
+        body = Refusal(431, words, "head_too_large").body()
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[431] + head + body)
+        self.transport.close()
+
+
+def protocol(app: Any, limits: GatewayConfig, state: Crowd) -> Any:
+    """Makes the protocol of each new connection that speaks to ``app``."""
+    config = Config(
+        app,
+        http=Guarded,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=int(limits.keep_alive),
+    )
+    config.load()
+    return lambda: Guarded(config, state, limits)

@@ -1,0 +1,119 @@
+"""Reads a request: its JSON, how long it may take, its class, and roughly how many tokens it asks for; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pool.gateway.replies import wrong
+
+Path = Literal["/v1/chat/completions", "/v1/completions"]
+CHAT: Path = "/v1/chat/completions"
+TEXT: Path = "/v1/completions"
+CLASS_HEADERS = ("x-request-class", "x-smg-priority")
+DEADLINE_HEADERS = ("x-request-deadline", "x-stainless-read-timeout")  # the latter by OpenAI's SDK
+BYTES_A_TOKEN = 4
+GUESS = 256  # tokens of an answer whose length nobody bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request's body with what the gateway itself must know of it. ``tokens`` are a guess, prompt and answer."""
+
+    path: Path
+    body: dict[str, Any]
+    model: str
+    stream: bool
+    usage: bool
+    needs: frozenset[str]
+    output_tokens: int
+    tokens: int
+
+    def with_body(self, body: dict[str, Any]) -> Asked:
+        """The same with another body."""
+        return replace(self, body=body)
+
+
+def read(path: Path, raw: bytes) -> Asked:
+    """The request in a body. Raises RefusedError (400) for one that no server could answer."""
+    return asked_of(path, parsed(raw), len(raw))
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """The JSON object in a body. Raises RefusedError (400)."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"the body is not JSON: {error}", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise wrong("the body is not a JSON object", code="invalid_json")
+    return body
+
+
+def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
+    """The same from a body that was read already; ``size`` is its length in bytes."""
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise wrong("say which model: a tier, a virtual model or a real one; GET /v1/models lists them", "model")
+    if path == CHAT and not (isinstance(body.get("messages"), list) and body["messages"]):
+        raise wrong("messages is a list of at least one message", "messages")
+    if path == TEXT and "prompt" not in body:
+        raise wrong("there is no prompt", "prompt")
+    most = _count(body, "max_completion_tokens") or _count(body, "max_tokens") or GUESS
+    options = body.get("stream_options")
+    return Asked(
+        path=path,
+        body=body,
+        model=model,
+        stream=bool(body.get("stream")),
+        usage=isinstance(options, dict) and bool(options.get("include_usage")),
+        needs=_needs(body),
+        output_tokens=most,
+        tokens=size // BYTES_A_TOKEN + most,
+    )
+
+
+def class_of(headers: Mapping[str, str]) -> str | None:
+    """The class that a request asks for in a header."""
+    return next((headers[name].strip().lower() for name in CLASS_HEADERS if headers.get(name)), None)
+
+
+def deadline_of(headers: Mapping[str, str], most: float, *, stream: bool) -> float:
+    """Seconds that a request may take: what it says, or how long its client waits, and never more than ``most``.
+
+    A client that gives up and sends again doubles the load (vllm-project/vllm#20520), so its patience is a deadline.
+    The SDK's patience is between two bytes: on a stream it says nothing of the whole.
+    """
+    for name in DEADLINE_HEADERS[: 1 if stream else 2]:
+        try:
+            seconds = float(headers.get(name, ""))
+        except ValueError:
+            continue
+        if 0 < seconds < most:
+            return seconds
+    return most
+
+
+def prompt_text(body: Mapping[str, Any]) -> str:
+    """A body's prompt as text, in the order in which a server reads it: tools, then messages."""
+    if "messages" not in body:
+        prompt = body.get("prompt")
+        return prompt if isinstance(prompt, str) else json.dumps(prompt)
+    parts = [json.dumps(body["tools"])] if body.get("tools") else []
+    for message in body["messages"]:
+        content = message.get("content") if isinstance(message, dict) else message
+        parts.append(content if isinstance(content, str) else json.dumps(content))
+        if isinstance(message, dict) and message.get("tool_calls"):
+            parts.append(json.dumps(message["tool_calls"]))
+    return "\n".join(parts)
+
+
+def _needs(body: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(("tools",)) if body.get("tools") and body.get("tool_choice") != "none" else frozenset()
+
+
+def _count(body: Mapping[str, Any], name: str) -> int | None:
+    value = body.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,102 @@
+"""Which path is answered by what. Two doors: the public one, and the unix socket's, which has the admin routes too."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pool.errors import PoolError
+from pool.gateway import admin
+from pool.gateway.catalogue import cards
+from pool.gateway.forward import caller_of, generate, respond
+from pool.gateway.reading import CHAT, TEXT
+from pool.gateway.replies import Refusal, RefusedError, dumps, refusal_of
+from pool.gateway.service import Service
+from pool.gateway.web import Exchange, GoneError, Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Exchange], Awaitable[None]]
+PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+class Door:
+    """An ASGI application. ``with_admin`` is for a socket that only its owner can reach."""
+
+    def __init__(self, service: Service, *, with_admin: bool = False) -> None:
+        self._service = service
+        self._with_admin = with_admin
+        self._routes: dict[str, tuple[str, Handler]] = {
+            CHAT: ("POST", self._chat),
+            TEXT: ("POST", self._text),
+            "/v1/responses": ("POST", self._responses),
+            "/v1/models": ("GET", self._models),
+            "/health": ("GET", self._health),
+            "/metrics": ("GET", self._metrics),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; whatever goes wrong is told in OpenAI's shape."""
+        exchange = Exchange(scope, receive, send, self._service.config.stall_timeout)
+        try:
+            await self._answer(exchange)
+        except GoneError:
+            return
+        except RefusedError as error:
+            await exchange.refuse(error.refusal)
+        except PoolError as error:
+            await exchange.refuse(refusal_of(error))
+        except Exception:  # the last door: a person sees no traceback, the log does
+            log.exception("a request to %s failed", exchange.path)
+            await exchange.refuse(Refusal(500, "the gateway has a fault; its log says more", "internal_error"))
+
+    async def _answer(self, exchange: Exchange) -> None:
+        path = exchange.path
+        found = self._routes.get(path)
+        if found is not None:
+            await self._allowed(exchange, *found)
+        elif path.startswith("/v1/models/"):
+            await self._allowed(exchange, "GET", self._model)
+        elif self._with_admin and path.startswith(admin.PREFIX):
+            await admin.answer(self._service, exchange)
+        else:
+            raise RefusedError(Refusal(404, f"there is no route {path[:200]}", "no_such_route"))
+
+    async def _allowed(self, exchange: Exchange, method: str, handler: Handler) -> None:
+        if exchange.method != method and not (method == "GET" and exchange.method == "HEAD"):
+            words = f"{exchange.path[:200]} takes {method}"
+            raise RefusedError(Refusal(405, words, "method_not_allowed"))
+        await handler(exchange)
+
+    async def _chat(self, exchange: Exchange) -> None:
+        await generate(self._service, exchange, CHAT)
+
+    async def _text(self, exchange: Exchange) -> None:
+        await generate(self._service, exchange, TEXT)
+
+    async def _responses(self, exchange: Exchange) -> None:
+        await respond(self._service, exchange)
+
+    async def _models(self, exchange: Exchange) -> None:
+        caller_of(self._service, exchange)
+        await exchange.respond(200, dumps({"object": "list", "data": self._cards()}))
+
+    async def _model(self, exchange: Exchange) -> None:
+        caller_of(self._service, exchange)
+        name = exchange.path.removeprefix("/v1/models/")
+        for card in self._cards():
+            if card["id"] == name:
+                await exchange.respond(200, dumps(card))
+                return
+        raise RefusedError(Refusal(404, f"nobody alive serves {name[:200]!r}", "model_not_found", "model"))
+
+    async def _health(self, exchange: Exchange) -> None:
+        ready = self._service.ready
+        state = "ready" if ready else "draining" if self._service.draining else "no endpoint is alive"
+        await exchange.respond(200 if ready else 503, dumps({"status": state}))
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        await exchange.respond(200, self._service.metrics.page(), (PAGE,))
+
+    def _cards(self) -> list[dict[str, Any]]:
+        return cards(self._service.virtual, self._service.pool.status())

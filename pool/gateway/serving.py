@@ -1,0 +1,149 @@
+"""Listens on TCP and on a unix socket, and stops in order: not ready, then deaf, then done; a second signal cuts it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pool.errors import PoolConfigError
+from pool.gateway.guard import Crowd, protocol
+from pool.gateway.keys import check_bind
+from pool.gateway.routes import Door
+from pool.gateway.service import Service
+
+log = logging.getLogger(__name__)
+BACKLOG = 2048
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Listening:
+    """A gateway that listens. ``port`` is the real one."""
+
+    def __init__(self, service: Service, state: Crowd, servers: list[asyncio.Server], port: int) -> None:
+        self.port = port
+        self._service = service
+        self._state = state
+        self._servers = servers
+        self._hard = asyncio.Event()
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return len(self._state.connections)
+
+    def cut(self) -> None:
+        """Wait for nobody any more."""
+        self._hard.set()
+
+    async def drain(self) -> None:
+        """Stop taking work, finish what runs, close. Readiness goes first, so that balancers look elsewhere."""
+        config = self._service.config
+        self._service.draining = True
+        await self._unless_cut(asyncio.sleep(config.drain_notice))
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self._state.connections):
+            connection.shutdown()
+        if not await self._unless_cut(self._state.quiet.wait(), config.drain_timeout):
+            log.warning("%d connections were cut off", len(self._state.connections))
+        for connection in tuple(self._state.connections):
+            connection.transport.abort()
+        await asyncio.gather(*tuple(self._state.tasks), return_exceptions=True)
+
+    async def _unless_cut(self, work: Any, timeout: float | None = None) -> bool:  # noqa: ASYNC109  a wait is what it is
+        """Await ``work`` until it is done (True), the time is over or somebody cuts it short."""
+        tasks = {asyncio.ensure_future(work), asyncio.ensure_future(self._hard.wait())}
+        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return bool(done) and not self._hard.is_set()
+
+
+@asynccontextmanager
+async def listening(service: Service) -> AsyncIterator[Listening]:
+    """Listen until the block ends, then drain. Raises PoolConfigError for an address that cannot or must not be had."""
+    config = service.config
+    check_bind(config.host, config.keys)
+    state = Crowd()
+    loop = asyncio.get_running_loop()
+    servers: list[asyncio.Server] = []
+    listener = _tcp(config.host, config.port)
+    try:
+        servers.append(await loop.create_server(protocol(Door(service), config, state), sock=listener))
+        if config.socket is not None:
+            local = _unix(Path(config.socket))
+            made = protocol(Door(service, with_admin=True), config, state)
+            servers.append(await loop.create_unix_server(made, sock=local))
+        here = Listening(service, state, servers, listener.getsockname()[1])
+        try:
+            yield here
+        finally:
+            await here.drain()
+    finally:
+        for server in servers:
+            server.close()
+        listener.close()
+        if config.socket is not None:
+            Path(config.socket).unlink(missing_ok=True)  # noqa: ASYNC240  one name in a folder
+
+
+async def until_signalled(here: Listening) -> None:
+    """Wait for SIGINT or SIGTERM; the next one cuts the draining short."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        if stop.is_set():
+            here.cut()
+        stop.set()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, told)
+    await stop.wait()
+
+
+def _tcp(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise PoolConfigError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; end what holds it or take another --port"
+        ) from None
+
+
+def _unix(path: Path) -> socket.socket:
+    """A socket that its owner alone may use. One that a dead gateway left is replaced, a living one is not."""
+    local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
+            path.unlink()
+        before = os.umask(0o177)
+        try:
+            local.bind(str(path))
+        finally:
+            os.umask(before)
+        local.listen(BACKLOG)
+    except OSError as error:
+        local.close()
+        raise PoolConfigError(f"cannot listen on {path}: {error.strerror or error}; take another --socket") from None
+    return local
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True

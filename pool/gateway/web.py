@@ -1,0 +1,155 @@
+"""One request and its answer over ASGI: body within limits, writing that waits for slow readers, hanging up noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from typing import Any
+
+from pool.gateway.replies import Refusal, RefusedError
+
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+ABORT = "gateway.abort"  # name of the extension by which a connection is cut
+JSON_TYPE = (b"content-type", b"application/json")
+STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class GoneError(Exception):
+    """The client hung up, or read nothing for too long."""
+
+
+class Exchange:
+    """One request with its answer. ``started`` tells that the answer's head is out, ``complete`` that all of it is."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, stall_timeout: float) -> None:
+        self.scope = scope
+        self.headers: dict[str, str] = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        self.started = False
+        self.complete = False
+        self.extra: list[Header] = []
+        self.torn: Callable[[Refusal], bytes] = Refusal.event
+        self._receive = receive
+        self._send = send
+        self._stall_timeout = stall_timeout
+
+    @property
+    def method(self) -> str:
+        """GET, POST and so on."""
+        return str(self.scope["method"])
+
+    @property
+    def path(self) -> str:
+        """The path asked for, unquoted."""
+        return str(self.scope["path"])
+
+    async def body(self, most: int, seconds: float) -> bytes:
+        """The whole body. Raises RefusedError (413, 408) beyond the limits, GoneError."""
+        if int(self.headers.get("content-length") or 0) > most:
+            raise _too_big(most)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read(most)
+        except TimeoutError:
+            words = f"the body did not arrive within {seconds:g} s"
+            raise RefusedError(Refusal(408, words, "request_timeout")) from None
+
+    async def respond(self, status: int, body: bytes, headers: Iterable[Header] = (JSON_TYPE,)) -> None:
+        """A whole answer."""
+        await self._head(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self._write(body, last=True)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """An error: as an answer of its own, or inside the stream that began already."""
+        if self.complete:
+            return
+        if self.started:
+            await self._write(self.torn(refusal), last=True)
+            return
+        hang_up = [(b"connection", b"close")] if refusal.status in (408, 413) else []  # the rest is not read
+        await self.respond(refusal.status, refusal.body(), [JSON_TYPE, *refusal.headers(), *hang_up])
+
+    async def stream(self) -> None:
+        """Begin a stream of server-sent events."""
+        await self._head(200, STREAM_HEADERS)
+
+    async def write(self, event: bytes) -> None:
+        """Send a piece; waits while the client does not read. Raises GoneError when it does not for too long."""
+        await self._write(event, last=False)
+
+    async def end(self, event: bytes = b"") -> None:
+        """Send the last piece."""
+        await self._write(event, last=True)
+
+    async def while_there(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run ``work`` and cancel it when the client hangs up; False when that happened."""
+        task = asyncio.current_task()
+        gone = False
+
+        def hung_up(watch: asyncio.Future[Event]) -> None:
+            nonlocal gone
+            if task is not None and not watch.cancelled() and not self.complete:
+                gone = True
+                task.cancel()
+
+        watch = asyncio.ensure_future(self._receive())
+        watch.add_done_callback(hung_up)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not gone or (task is not None and task.uncancel() > 0):
+                raise
+        finally:
+            work.close()
+            watch.remove_done_callback(hung_up)
+            watch.cancel()
+        return not gone
+
+    async def _read(self, most: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise GoneError
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+            if size > most:
+                raise _too_big(most)
+            if not event.get("more_body", False):
+                return b"".join(parts)
+
+    async def _head(self, status: int, headers: Iterable[Header]) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
+
+    async def _write(self, body: bytes, *, last: bool) -> None:
+        self.complete = self.complete or last
+        try:
+            async with asyncio.timeout(self._stall_timeout):
+                await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+        except TimeoutError:
+            self._abort()
+            raise GoneError from None
+
+    def _abort(self) -> None:
+        """Cut the connection: closing it would wait for a reader that does not read."""
+        self.complete = True
+        abort = self.scope.get("extensions", {}).get(ABORT)
+        if abort is not None:
+            abort()
+
+
+def _too_big(most: int) -> RefusedError:
+    words = f"the body is longer than {most} bytes, which is what this gateway takes (max_body)"
+    return RefusedError(Refusal(413, words, "body_too_large"))

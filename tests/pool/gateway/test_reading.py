@@ -1,0 +1,85 @@
+"""What is read in a request before the pool is asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pool.gateway.reading import CHAT, TEXT, deadline_of, prompt_text, read
+from pool.gateway.replies import RefusedError
+
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"[1]", None),
+        (b"\xff\xfe", None),
+        (b"[" * 100_000, None),
+        (b'{"messages": [1]}', "model"),
+        (b'{"model": 5, "messages": [1]}', "model"),
+        (b'{"model": "m"}', "messages"),
+        (b'{"model": "m", "messages": []}', "messages"),
+        (b'{"model": "m", "messages": "hi"}', "messages"),
+    ],
+)
+def test_what_no_server_could_answer_is_refused_with_400(raw: bytes, param: str | None) -> None:
+    with pytest.raises(RefusedError) as caught:
+        read(CHAT, raw)
+    assert caught.value.refusal.status == 400
+    assert caught.value.refusal.param == param
+
+
+def test_unknown_fields_stay_as_they_were() -> None:
+    odd = HELLO | {"top_k": 5, "chat_template_kwargs": {"deep": [1, {"x": None}]}, "weird": 1e-30}
+    assert read(CHAT, json.dumps(odd).encode()).body == odd
+
+
+def test_tools_are_needed_only_where_they_may_be_called() -> None:
+    tools = HELLO | {"tools": [{"type": "function", "function": {"name": "f"}}]}
+    assert read(CHAT, json.dumps(tools).encode()).needs == {"tools"}
+    assert not read(CHAT, json.dumps(tools | {"tool_choice": "none"}).encode()).needs
+    assert not read(CHAT, json.dumps(HELLO | {"tools": []}).encode()).needs
+
+
+@pytest.mark.parametrize("most", [None, "7", -3, 0, True, 1.5])
+def test_odd_limits_leave_the_guess(most: object) -> None:
+    assert read(TEXT, json.dumps({"model": "m", "prompt": "p", "max_tokens": most}).encode()).output_tokens == 256
+
+
+@pytest.mark.parametrize(
+    ("headers", "stream", "seconds"),
+    [
+        ({}, False, 600.0),
+        ({"x-request-deadline": "5"}, False, 5.0),
+        ({"x-request-deadline": "5"}, True, 5.0),
+        ({"x-request-deadline": "9999"}, False, 600.0),
+        ({"x-request-deadline": "nan"}, False, 600.0),
+        ({"x-request-deadline": "-1"}, False, 600.0),
+        ({"x-stainless-read-timeout": "30"}, False, 30.0),
+        ({"x-stainless-read-timeout": "30"}, True, 600.0),
+        ({"x-request-deadline": "oops", "x-stainless-read-timeout": "30"}, False, 30.0),
+    ],
+)
+def test_a_clients_patience_is_the_deadline(headers: dict[str, str], stream: bool, seconds: float) -> None:
+    """vllm-project/vllm#20520: a client gave up after 15 minutes and sent again, while the first request went on."""
+    assert deadline_of(headers, 600.0, stream=stream) == seconds
+
+
+def test_a_prompt_is_read_in_the_order_in_which_a_server_reads_it() -> None:
+    body = {
+        "tools": [{"type": "function"}],
+        "messages": [
+            {"role": "system", "content": "first"},
+            {"role": "user", "content": [{"type": "text", "text": "second"}]},
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "third"}]},
+        ],
+    }
+    text = prompt_text(body)
+    places = [text.index(word) for word in ("function", "first", "second", "third")]
+    assert places == sorted(places)
+    assert prompt_text({"prompt": [1, 2]}) == "[1, 2]"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pool.pretend.tokens import TOKEN, Tokenizer, text_of
 from pool.types import Choice, ToolCall
 
 BLOCK = 16  # tokens of one block of the pretend KV cache; only whole blocks are reused
-TOKEN = re.compile(r"\w+|[^\w\s]")
 JSON_TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
 JSON = dict[str, Any]
 
@@ -34,8 +33,30 @@ class Slow:
     then: Scripted = "ok"
 
 
-Scripted = str | JSON | Choice | Fault | Slow
-"""One scripted answer: text, a JSON value to be sent as text, a whole choice, a fault, or any of these, slowly."""
+End = Literal["whole", "closed", "unfinished", "no_done", "reset", "stalled", "error"]
+
+
+@dataclass(frozen=True)
+class Twist:
+    """A reply whose way to the client is odd or goes wrong. Made by the functions below, which can be nested.
+
+    ``end`` happens after ``after`` tokens (None: after all of them). ``pace`` are seconds before each token, ``split``
+    the most bytes that are sent at a time, ``newline`` what ends a line of a stream.
+    """
+
+    then: Scripted = "ok"
+    end: End = "whole"
+    after: int | None = None
+    pace: float = 0.0
+    split: int | None = None
+    comments: bool = False
+    usage: Literal["told", "missing", "bare"] = "told"
+    newline: str = "\n"
+    role: bool = True
+
+
+Scripted = str | JSON | Choice | Fault | Slow | Twist
+"""One scripted answer: text, a JSON value to be sent as text, a whole choice, a fault, or any of these, oddly."""
 
 Script = Iterable[Scripted] | Callable[["Recorded"], Scripted | None] | None
 """What the server says: a list played in order, a function of the request (None: what it would say unscripted)."""
@@ -91,6 +112,84 @@ def hang() -> Fault:
     return Fault("hang")
 
 
+def _twisted(then: Scripted, **changes: Any) -> Twist:
+    return replace(then if isinstance(then, Twist) else Twist(then), **changes)
+
+
+def closed_early(then: Scripted = "one two three four", after: int = 2) -> Twist:
+    """The answer ends in the middle, and the connection as if all were well: no finish reason, no terminator."""
+    return _twisted(then, end="closed", after=after)
+
+
+def unfinished(then: Scripted = "one two three four", after: int = 2) -> Twist:
+    """The stream has its terminator, but nobody said how the answer ended."""
+    return _twisted(then, end="unfinished", after=after)
+
+
+def without_done(then: Scripted = "ok") -> Twist:
+    """The stream says how the answer ended and then ends without its terminator."""
+    return _twisted(then, end="no_done")
+
+
+def reset_midway(then: Scripted = "one two three four", after: int = 2) -> Twist:
+    """The connection is reset in the middle of the answer."""
+    return _twisted(then, end="reset", after=after)
+
+
+def stalled(then: Scripted = "one two three four", after: int = 2) -> Twist:
+    """The answer stands still in the middle, for ever, on an open connection."""
+    return _twisted(then, end="stalled", after=after)
+
+
+def error_midway(then: Scripted = "one two three four", after: int = 2) -> Twist:
+    """An error inside the stream, which began with 200, and then its terminator."""
+    return _twisted(then, end="error", after=after)
+
+
+def paced(then: Scripted, seconds: float) -> Twist:
+    """A stream that takes ``seconds`` before each token."""
+    return _twisted(then, pace=seconds)
+
+
+def split(then: Scripted, size: int = 5, newline: str = "\n") -> Twist:
+    """An answer sent in pieces of ``size`` bytes, cut wherever that falls."""
+    return _twisted(then, split=size, newline=newline)
+
+
+def commented(then: Scripted = "ok") -> Twist:
+    """A stream with comment lines between its events, as with vLLM's --sse-keep-alive-interval."""
+    return _twisted(then, comments=True)
+
+
+def without_usage(then: Scripted = "ok") -> Twist:
+    """An answer that tells no usage, although it was asked to."""
+    return _twisted(then, usage="missing")
+
+
+def without_details(then: Scripted = "ok") -> Twist:
+    """Usage whose `prompt_tokens_details` are null, as without vLLM's --enable-prompt-tokens-details."""
+    return _twisted(then, usage="bare")
+
+
+def without_role(then: Scripted = "ok") -> Twist:
+    """A stream without its opening chunk that names the role."""
+    return _twisted(then, role=False)
+
+
+def torn_call(name: str, /, keep: int = -2, **arguments: Any) -> Choice:
+    """A tool call whose arguments are cut off after ``keep`` characters, and which says it is whole all the same."""
+    whole = json.dumps(arguments)
+    return Choice(
+        tool_calls=(ToolCall(id=f"call-{name}", name=name, arguments=whole[:keep]),), finish_reason="tool_calls"
+    )
+
+
+def queue_full() -> Fault:
+    """vLLM's refusal under --max-num-queued-reqs: 503, and no word of when to come back."""
+    message = "The engine is currently busy and cannot accept new requests."
+    return error(503, f"{message} Please try again later or on a different instance.", type_="ServiceUnavailableError")
+
+
 def call(name: str, /, **arguments: Any) -> Choice:
     """A choice that calls one tool."""
     return Choice(
@@ -129,16 +228,16 @@ class Recorded:
         """The text that a model would see."""
         if "prompt" in self.body:
             return str(self.body["prompt"])
-        return "\n".join(str(message.get("content") or "") for message in self.body.get("messages", ()))
+        return "\n".join(text_of(message.get("content")) for message in self.body.get("messages", ()))
 
 
-def refusal(recorded: Recorded, model: str, window: int, tools: str) -> Fault | None:
-    """How vLLM turns down what it can see to be wrong at once."""
+def refusal(recorded: Recorded, model: str, window: int, tools: str, length: int) -> Fault | None:
+    """How vLLM turns down what it can see to be wrong at once; the prompt has ``length`` tokens."""
     body = recorded.body
     if body.get("model") != model:
         message = f"The model `{body.get('model')}` does not exist. Valid aliases: {model}."
         return error(404, message, type_="NotFoundError", param="model")
-    if len(tokens(recorded.prompt)) > window:
+    if length > window:
         return overflow(window)
     if (asked := body.get("max_tokens") or 0) > window:
         message = f"max_tokens={asked} cannot be greater than max_model_len={window}. Please request fewer output"
@@ -148,19 +247,6 @@ def refusal(recorded: Recorded, model: str, window: int, tools: str) -> Fault | 
     if body.get("tools") and tools == "refused" and body.get("tool_choice", "auto") == "auto":
         return error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
     return None
-
-
-def metrics_page(model: str, running: int, counts: dict[str, int]) -> str:
-    """The part of vLLM's metrics that a pool reads."""
-    labels = f'{{engine="0",model_name="{model}"}}'
-    gauges = {"num_requests_running": running, "num_requests_waiting": 0, "kv_cache_usage_perc": 0.0}
-    lines = [f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}" for name, value in gauges.items()]
-    totals = [f"vllm:{name}_total" for name in ("prompt_tokens", "generation_tokens")]
-    lines += [f"# TYPE {name} counter\n{name}{labels} {counts[name[5:-6]]}" for name in totals]
-    steps = "vllm:iteration_tokens_total"
-    lines += [f"# TYPE {steps} histogram", f"{steps}_sum{labels} {counts['generation_tokens']}"]
-    lines += [f"{steps}_count{labels} {counts['steps']}"]
-    return "\n".join(lines) + "\n"
 
 
 def tokens(text: str) -> list[str]:
@@ -187,27 +273,20 @@ def schema_of(body: JSON) -> JSON | None:
     return plain
 
 
-def bounded(choice: Choice, body: JSON) -> Choice:
-    """The choice as the limits of the request leave it: cut at the first stop text, then at max_tokens."""
+def bounded(choice: Choice, body: JSON, tokenizer: Tokenizer, room: int) -> Choice:
+    """The choice as the limits leave it: cut at the first stop text, then at max_tokens or at the window's end."""
     content = choice.content
-    for stop in body.get("stop") or ():
+    stops = body.get("stop") or ()
+    for stop in [stops] if isinstance(stops, str) else stops:
         content = content.split(stop, 1)[0]
-    whole = list(TOKEN.finditer(content))
-    most = body.get("max_tokens") or len(whole)
-    if len(whole) > most:
-        return choice.model_copy(update={"content": content[: whole[most - 1].end()], "finish_reason": "length"})
+    most = max(1, min(room, most_tokens(body) or room))
+    pieces = tokenizer.pieces(content) if len(content) > most else []
+    if len(pieces) > most:
+        return choice.model_copy(update={"content": "".join(pieces[:most]), "finish_reason": "length"})
     return choice.model_copy(update={"content": content})
 
 
-def chat_choice(choice: Choice, index: int) -> JSON:
-    calls = [
-        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-        for c in choice.tool_calls
-    ]
-    message = {
-        "role": "assistant",
-        "content": choice.content or None,
-        "tool_calls": calls or None,
-        "reasoning": choice.reasoning or None,
-    }
-    return {"index": index, "message": message, "finish_reason": choice.finish_reason, "logprobs": None}
+def most_tokens(body: JSON) -> int | None:
+    """The ceiling of the output that a request sets, under its new name or its old one."""
+    most = body.get("max_completion_tokens") or body.get("max_tokens")
+    return int(most) if most else None

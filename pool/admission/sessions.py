@@ -86,9 +86,11 @@ class Sessions:
         elapsed = 0.0 if session.since is None else max(0.0, now - session.since)
         if session.expected is not None:
             return session.expected - elapsed if elapsed < session.expected else elapsed
-        key = _key(session)
-        learned = self.durations.left(key, elapsed)
-        return max(GAP, elapsed) if learned is None else learned
+        for key in _keys(session):
+            learned = self.durations.left(key, elapsed)
+            if learned is not None:
+                return learned
+        return max(GAP, elapsed)
 
     def more(self, ask: Ask, session: Session | None, turns: int) -> int:
         """Tokens that a session will have beyond its prompt, after this answer and ``turns`` more turns."""
@@ -117,7 +119,8 @@ class Sessions:
 
     def _came_back(self, session: Session, now: float) -> None:
         if session.since is not None and not session.turns:
-            self.durations.learn(_key(session), now - session.since)
+            for key in _keys(session):
+                self.durations.learn(key, now - session.since)
         session.since = session.expected = None
 
     def _grew(self, session: Session, tokens: int) -> None:
@@ -132,6 +135,7 @@ class Sessions:
             self._growth.popitem(last=False)
 
 
-def _key(session: Session) -> str:
-    """Tools by name; what happens between turns without one told, by program."""
-    return f"tool {session.tool}" if session.tool else f"program {session.program}"
+def _keys(session: Session) -> tuple[str, ...]:
+    """A tool of the same program first, then of any; what happens between turns without one told, by program."""
+    tool = f"tool {session.tool}"
+    return (f"{session.program} {tool}", tool) if session.tool else (f"program {session.program}",)

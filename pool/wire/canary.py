@@ -82,7 +82,7 @@ def questions(capability: Capability, record: Record) -> tuple[JSON, ...]:
     named = {"name": "answer", "schema": SCHEMA, "strict": True}
     asked: dict[Capability, tuple[str, int, JSON]] = {
         "tools": ("Use the tool to record the word: ready", 256, {"tools": [FUNCTION], "tool_choice": "auto"}),
-        "reasoning": ("Think step by step: how much is 17 + 25?", 160, {}),
+        "reasoning": ("Think step by step: how much is 17 + 25?", 96, {}),
         "json_schema": (
             "Say hello in one short sentence.",
             64,

@@ -125,8 +125,12 @@ class Dispatch:
     def news(self, endpoint: str = "", snapshot: Snapshot | None = None) -> None:
         """A probe came in; what the server said of its load is passed on to placement."""
         if endpoint and snapshot is not None:
-            told = (snapshot.running, snapshot.waiting, snapshot.kv_usage, snapshot.prompt_tokens)
-            self._placer.observe(endpoint, *told)
+            self._placer.observe(
+                endpoint,
+                running=snapshot.running,
+                waiting=snapshot.waiting,
+                prompt_tokens=snapshot.prompt_tokens,
+            )
             self._presence.preempted(endpoint, snapshot.preemptions, self._clock())
         self.tick()
 

@@ -44,6 +44,14 @@ def footprint(prompt: Prompt, more: int) -> Footprint:
     return Footprint(keys=keys, block_tokens=prompt.block_tokens, own=max(0, prompt.tokens - shared) + max(0, more))
 
 
+def kept(before: Footprint, now: Footprint) -> int:
+    """Tokens that a prompt still has in common with what its session was before."""
+    for i in range(min(len(before.keys), len(now.keys)), 0, -1):
+        if before.keys[i - 1] == now.keys[i - 1]:
+            return int(PLACES[i - 1] * now.block_tokens)
+    return 0
+
+
 class Demand:
     """The sum over sessions. Adding and taking away cost a few dozen steps, whatever the number of sessions."""
 

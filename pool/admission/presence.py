@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pool.admission.footprint import Footprint, footprint
+from pool.admission.footprint import Footprint, footprint, kept
 from pool.admission.liveset import LiveSet
 from pool.admission.queue import Lane
 from pool.admission.sessions import Session, Sessions
@@ -69,6 +69,8 @@ class Presence:
                 self._sets[before].drop(session.name)
         session.homes[site.tier] = site.name
         session.turns += 1
+        seat = self._set(site).seats.get(session.name)
+        session.promised = kept(seat.footprint, need) if seat else 0
         self._set(site).enter(session.name, need)
 
     def ended(self, session: Session, ask: Ask, decision: Decision, usage: Usage | None, now: float) -> bool:
@@ -83,7 +85,8 @@ class Presence:
         if live is None:
             return lasts
         if usage is not None:
-            live.guard.answered(decision.expected_hit, usage.cached_tokens, live.tokens, now)
+            promised = max(decision.expected_hit, session.promised)
+            live.guard.answered(promised, usage.cached_tokens, live.tokens, now)
         if usage is None or not lasts:
             self._give_up(live, session.name)
         else:

@@ -16,7 +16,8 @@ GAP = 1.0  # seconds between turns, until something is learned (86 % of gaps are
 class Session:
     """One growing context. ``homes`` are the endpoints where it last was, by tier.
 
-    ``since`` is when its last turn or tool call ended, None while the next turn waits or runs.
+    ``since`` is when what it does between turns began, None while its next turn waits or runs. ``promised`` are the
+    prompt tokens of its turn that are in the cache if its place was worth anything.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Session:
     prompt: int = 0
     growth: float | None = None
     turns: int = 0
+    promised: int = 0
     tool: str = ""
     since: float | None = None
     expected: float | None = None

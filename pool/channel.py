@@ -121,7 +121,7 @@ class Channel:
         )
 
     def _headers(self, extra: Mapping[str, str]) -> dict[str, str]:
-        headers = {name: value for name, value in extra.items() if name.lower() in SENT}
+        headers = {name: value for name, value in extra.items() if name.lower() in SENT and _decent(value)}
         headers |= {"content-type": "application/json", "accept-encoding": "identity"}
         if self._config.api_key is not None:
             headers["authorization"] = f"Bearer {self._config.api_key.get_secret_value()}"
@@ -156,6 +156,10 @@ class Channel:
         if isinstance(error, aiohttp.ClientConnectorError):
             return EndpointDeadError(f"endpoint {self.name}: nobody listens at {self._config.url} ({reason})")
         return TransientError(f"endpoint {self.name}: the connection to {self._config.url} broke ({reason})")
+
+
+def _decent(value: str) -> bool:
+    return value.isascii() and value.isprintable() and len(value) <= 256
 
 
 async def _reused(_: aiohttp.ClientSession, context: Any, __: aiohttp.TraceConnectionReuseconnParams) -> None:

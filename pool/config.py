@@ -228,7 +228,12 @@ class PoolConfig(Frozen):
         default_factory=dict, max_length=32, description="virtual models, by the name that a request asks for"
     )
     connect_timeout: float = Field(default=5.0, gt=0, description="seconds to connect")
-    first_byte_timeout: float = Field(default=300.0, gt=0, description="seconds until an answer begins")
+    first_byte_timeout: float = Field(
+        default=300.0, gt=0, description="seconds until an answer begins; queue and prompt add to it"
+    )
+    idle_timeout: float = Field(
+        default=90.0, gt=0, description="seconds between two pieces of an answer whose engine stands still"
+    )
     retries: int = Field(default=4, ge=0, description="further tries of one request, failover included")
     canaries: bool = Field(
         default=True, description="ask each server a few tiny requests when it joins, to see what it can do"

@@ -21,7 +21,7 @@ from pool.channel import KEEP_ALIVE, Channel
 from pool.config import EndpointConfig
 from pool.errors import ContextOverflowError, EndpointDeadError, PermanentError, PoolError, TransientError
 from pool.relay import Relay
-from pool.resume import Splice, continued
+from pool.resume import continued, spliced
 from pool.types import (
     CANARY_TOOL,
     ChatRequest,
@@ -290,7 +290,7 @@ class Endpoint:
 
 def _headers(session: str) -> dict[str, str]:
     headers = {"X-Request-Id": uuid.uuid4().hex}
-    if session.isascii() and session.isprintable() and len(session) <= 128:
+    if session and session.isascii() and session.isprintable() and len(session) <= 128:
         headers["X-Session-ID"] = session  # vLLM only tags its KV events with it; routers in front may pin by it
     return headers
 
@@ -324,7 +324,7 @@ def _lowered(body: JSON, error: ContextOverflowError) -> JSON | None:
 def _spliced(part: Part, partial: str) -> Part:
     """What went on, behind what had been said."""
     choices, usage = part
-    text = partial + Splice(partial).text(choices[0].content)
+    text = spliced(partial, choices[0].content)
     return (choices[0].model_copy(update={"content": text}), *choices[1:]), usage
 
 

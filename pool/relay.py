@@ -27,13 +27,15 @@ class Relay:
         self.assembly = Assembly()
         self.said = False
         self.whole = False
+        self.data = b""
         self._answering = answering
+        self._given_up = ""
 
     async def body(self) -> bytes:
         """The body of an answer that is no stream. Raises TransientError for one that broke off."""
-        data = await self._answering.body()
+        self.data = await self._answering.body()
         self.whole = True
-        return data
+        return self.data
 
     async def json(self) -> object:
         """The body as JSON. Raises as `body` does, the classed error for one that holds an error, and for no JSON."""
@@ -68,8 +70,13 @@ class Relay:
         except TornError:
             raise
         except PoolError as error:
-            raise (self._torn(str(error)) if self.said else error) from error
+            raise (self._torn(self._given_up or str(error)) if self.said else error) from error
         raise self._torn("the answer broke off: the connection ended without a terminator")
+
+    def give_up(self, told: str) -> None:
+        """Abort it; whoever reads it is told why."""
+        self._given_up = told
+        self._answering.close()
 
     async def aclose(self) -> None:
         """Let go; aborts the request at the server when its answer has not ended."""

@@ -38,7 +38,7 @@ def can(kind: ServerKind | None, body: JSON) -> bool:
 def continued(body: JSON, partial: str, spent: int) -> JSON | None:
     """The body that goes on after ``partial`` (``spent`` tokens); None when too little is left to say.
 
-    Blanks at the end are not sent, since chat templates drop them; `Splice` takes out those that come again.
+    Blanks at the end are not sent, since chat templates drop them; those that come again are taken out at the joint.
     """
     most = body.get("max_completion_tokens") or body.get("max_tokens")
     if most is not None and most - spent < ROOM:
@@ -58,16 +58,9 @@ def continued(body: JSON, partial: str, spent: int) -> JSON | None:
     return out
 
 
-class Splice:
-    """Joins what goes on to what was said: blanks that were said already are not said again."""
-
-    def __init__(self, partial: str) -> None:
-        self._blanks = partial[len(partial.rstrip()) :]
-
-    def text(self, piece: str) -> str:
-        """The part of a piece that is new."""
-        while self._blanks and piece and piece[0] == self._blanks[0]:
-            piece, self._blanks = piece[1:], self._blanks[1:]
-        if piece:
-            self._blanks = ""
-        return piece
+def spliced(partial: str, further: str) -> str:
+    """The whole text: blanks at the joint that were said already are not said again."""
+    blanks = partial[len(partial.rstrip()) :]
+    while blanks and further and further[0] == blanks[0]:
+        blanks, further = blanks[1:], further[1:]
+    return partial + further

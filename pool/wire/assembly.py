@@ -6,7 +6,7 @@ with a thousand streams. What is odd about a piece makes it a passing fault, nev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,11 +99,10 @@ class Assembly:
             cached_tokens=max(cached, default=None),
         )
 
-    def calls(self) -> Iterator[tuple[str, str]]:
-        """Name and arguments of each tool call so far."""
-        for sample in self._samples.values():
-            for call in sample.calls.values():
-                yield call.name, "".join(call.arguments)
+    def cut(self, index: int, is_whole: Callable[[str], bool]) -> bool:
+        """Whether a sample has a tool call whose arguments are not whole."""
+        sample = self._samples.get(index)
+        return sample is not None and not all(is_whole("".join(call.arguments)) for call in sample.calls.values())
 
     def done(self) -> Part:
         """Choices and usage, once the answer has ended.

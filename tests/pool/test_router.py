@@ -40,10 +40,14 @@ from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Message, 
 TOOL = ToolSpec(name="shell", description="run", parameters={"type": "object", "properties": {"c": {"type": "string"}}})
 
 
-def turn(session: str = "s", **more: Any) -> ChatRequest:
-    return ChatRequest.model_validate(
-        {"tier": "small", "session": session, "messages": (Message(role="user", content="hi"),), **more}
-    )
+def turn(session: str = "s", said: str = "hi", **more: Any) -> ChatRequest:
+    messages = (Message(role="user", content=said),)
+    return ChatRequest.model_validate({"tier": "small", "session": session, "messages": messages, **more})
+
+
+def long_turn(session: str) -> ChatRequest:
+    """A turn of a conversation that is dear to read anew."""
+    return turn(session, " ".join(f"{session} {i}" for i in range(2000)))
 
 
 def settings(*servers: PretendServer, **more: Any) -> PoolConfig:
@@ -51,7 +55,7 @@ def settings(*servers: PretendServer, **more: Any) -> PoolConfig:
         EndpointConfig(name=name, url=server.url, tier="small")
         for name, server in zip("abcdefgh", servers, strict=False)
     )
-    patience = {"probe_interval": 0.1, "connect_timeout": 2.0, "first_byte_timeout": 10.0}
+    patience = {"probe_interval": 0.1, "connect_timeout": 2.0, "first_byte_timeout": 10.0, "canaries": False}
     return PoolConfig.model_validate({"endpoints": endpoints, **patience, **more})
 
 
@@ -193,7 +197,7 @@ async def test_retry_after_past_the_deadline_fails_at_once_and_says_when() -> No
         started = time.monotonic()
         with pytest.raises(OverloadError) as caught:
             await pool.chat(turn(deadline=5))
-        assert caught.value.retry_after == 60
+        assert caught.value.retry_after == pytest.approx(60, abs=0.5)
         with pytest.raises(OverloadError) as again:
             await pool.chat(turn(deadline=5))
         assert again.value.retry_after is not None
@@ -286,10 +290,9 @@ async def test_client_is_never_the_cap() -> None:
 
 
 async def test_session_sticks_to_its_endpoint() -> None:
-    async with two() as (pool, a, b):
-        homes = {s: {(await pool.chat(turn(s))).endpoint for _ in range(5)} for s in ("x", "y", "z", "w")}
+    async with two() as (pool, _, __):
+        homes = {s: {(await pool.chat(long_turn(s))).endpoint for _ in range(5)} for s in ("x", "y", "z", "w")}
         assert all(len(home) == 1 for home in homes.values())
-        assert len(a.requests) == len(b.requests) == 10
 
 
 async def test_session_moves_when_its_endpoint_dies_and_then_stays() -> None:
@@ -315,8 +318,8 @@ async def test_new_sessions_go_where_the_fewest_of_ours_are() -> None:
 
 async def test_requests_of_one_new_session_go_together() -> None:
     async with two() as (pool, a, b):
-        await asyncio.gather(*(pool.chat(turn("same")) for _ in range(8)))
-        assert sorted((len(a.requests), len(b.requests))) == [0, 8]
+        await asyncio.gather(*(pool.chat(long_turn("same")) for _ in range(4)))
+        assert sorted((len(a.requests), len(b.requests))) == [0, 4]
 
 
 async def test_model_that_went_away_is_looked_for_anew() -> None:

@@ -1,0 +1,269 @@
+"""One answer on its way to a caller of the gateway: begun, watched, gone on with elsewhere where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from pool.errors import PermanentError, PoolError, TornError
+from pool.lease import Lease
+from pool.member import Clock, Member
+from pool.relay import Piece, Relay
+from pool.resume import can, continued, safe, spliced
+from pool.sender import Sender
+from pool.trip import Started, Trip
+from pool.types import Usage
+from pool.wire.assembly import whole
+from pool.wire.capability import Record
+from pool.wire.fields import ceiling
+from pool.wire.gate import gated
+from pool.wire.passage import Passage, mark_cut, wants_stream, written
+
+JSON = dict[str, Any]
+CEILINGS = ("max_tokens", "max_completion_tokens")
+
+
+class Live:
+    """A relay whose first piece of meaning, or whose whole body, is there."""
+
+    def __init__(self, relay: Relay, heard: Callable[[], None]) -> None:
+        self.relay = relay
+        self.head: list[Piece] = []
+        self.data = b""
+        self.usage: Usage | None = None
+        self._heard = heard
+        self._pieces = relay.pieces()
+
+    async def begin(self) -> None:
+        """Wait for the first piece of meaning. Raises PoolError, classed, where none comes."""
+        if self.relay.streamed:
+            async for piece in self._pieces:
+                self.head.append(piece)
+                if self.relay.said:
+                    self._heard()
+                    return
+        else:
+            self._take(await self.relay.json())
+
+    async def rest(self) -> AsyncIterator[Piece]:
+        """The pieces after the head. Raises TornError where they break off."""
+        async for piece in self._pieces:
+            if piece[1] is not None:
+                self._heard()
+            yield piece
+
+    async def aclose(self) -> None:
+        """Let go; aborts what has not ended."""
+        await self._pieces.aclose()  # type: ignore[attr-defined]  # an async generator by its nature
+        await self.relay.aclose()
+
+    def _take(self, value: object) -> None:
+        _, self.usage = whole(value)
+        assert isinstance(value, dict)  # noqa: S101  whole() refuses everything else
+        self.relay.assembly.add(value)
+        changed = mark_cut(value, self.relay.assembly)
+        self.data = written(value)[len(b"data: ") : -2] if changed else self.relay.data
+
+
+class Relayed:
+    """Iterate over it for the events of a stream, as bytes, or await `body` where the caller asked for none.
+
+    ``usage`` is known after the end. Made by `Pool.relay`, which closes it.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        trip: Trip,
+        call: tuple[str, JSON, Mapping[str, str]],
+        clock: Clock,
+        ended: Callable[[Member, Usage], None],
+    ) -> None:
+        self.usage: Usage | None = None
+        self._sender = sender
+        self._trip = trip
+        self._path, self._body, headers = call
+        need = trip.need
+        self._headers = {**headers, "X-Request-Id": need.request, "X-Session-ID": need.session}
+        self._clock = clock
+        self._ended = ended
+        self._passage = Passage(self._body)
+        self._partial = ""
+        self._tokens = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._started: Started[Live] | None = None
+        self._model = ""
+
+    async def open(self) -> None:
+        """Begin. Raises PoolError, classed, while nothing reached the caller."""
+        self._started = await self._sender.begin(self._trip, self._start)
+
+    @property
+    def status(self) -> int:
+        """The server's own status."""
+        return self._now.value.relay.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The server's own headers, in small letters."""
+        return self._now.value.relay.headers
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the answer comes as a stream."""
+        return self._now.value.relay.streamed
+
+    @property
+    def endpoint(self) -> str:
+        """Who answers now."""
+        return self._now.endpoint
+
+    @property
+    def tier(self) -> str:
+        """The tier that answers."""
+        return self._now.member.config.tier
+
+    @property
+    def model(self) -> str:
+        """The model as the endpoint calls it."""
+        return self._model
+
+    @property
+    def attempts(self) -> int:
+        """Tries so far."""
+        return self._trip.attempts
+
+    @property
+    def waited(self) -> float:
+        """Seconds in our own queue before the last try."""
+        return self._now.lease.waited
+
+    async def body(self) -> bytes:
+        """The body of an answer that is no stream."""
+        live = self._now.value
+        self._finish(live.usage)
+        return live.data
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The events, each whole with its blank line. Raises TornError where they break off for good."""
+        while True:
+            flow = self._flow()
+            try:
+                async with aclosing(flow):  # type: ignore[type-var]  # an async generator by its nature
+                    async for data in flow:
+                        yield data
+            except TornError as error:
+                await self._go_on(error)
+            else:
+                return
+
+    async def aclose(self) -> None:
+        """Give the place back; aborts what has not ended."""
+        self._rest()
+        if self._started is not None:
+            await self._started.aclose()
+
+    @property
+    def _now(self) -> Started[Live]:
+        if self._started is None:
+            raise RuntimeError("an answer is read after it was opened")
+        return self._started
+
+    async def _flow(self) -> AsyncIterator[bytes]:
+        live = self._now.value
+        self._watch()
+        for event, piece in live.head:
+            if data := self._passage.out(event, piece, live.relay.assembly):
+                yield data
+        async for event, piece in live.rest():
+            if event.sort == "done":  # all is known: let the place go before the caller takes the last event
+                self._rest()
+                self._finish(live.relay.assembly.usage)
+            if data := self._passage.out(event, piece, live.relay.assembly):
+                yield data
+
+    async def _start(self, member: Member, lease: Lease) -> Live:
+        record = _record(member)
+        if self._partial and not (record.model == self._model and can(record.kind, self._body)):
+            raise PermanentError(f"endpoint {member.name}: it cannot go on with an answer that another one began")
+        self._model = record.model
+        relay = await member.endpoint.relay(self._path, self._for(record), self._headers)
+        watch = self._trip.watch
+
+        def heard() -> None:
+            member.moved()
+            watch.heard(self._clock())
+            if not self._tokens:
+                lease.first_token()
+            self._tokens += 1
+            lease.grew(1)
+
+        live = Live(relay, heard)
+        try:
+            await live.begin()
+        except BaseException:
+            await live.aclose()
+            raise
+        return live
+
+    def _for(self, record: Record) -> JSON:
+        """The body as this endpoint is sent it."""
+        body = continued(self._body, self._partial, self._tokens) if self._partial else dict(self._body)
+        if body is None:
+            raise PermanentError("too little is left of the answer to go on with it")
+        body["model"] = self._trip.need.model or record.model
+        if wants_stream(body):
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        for name in CEILINGS:
+            if isinstance(most := body.get(name), int):
+                body[name] = ceiling(most, record.window)
+        return gated(body, record)
+
+    async def _go_on(self, error: TornError) -> None:
+        """Have another endpoint go on where this one broke off. Raises the error where that is not safe."""
+        self._rest()
+        started, trip = self._now, self._trip
+        self._sender.blame(trip, started.member, started.visit, error)
+        text = started.value.relay.assembly.text
+        await started.aclose()
+        partial = spliced(self._partial, text) if self._partial else text
+        if not error.partial or not safe(self._body, plain=True) or not self._sender.may_retry(trip):
+            raise TornError(str(error), partial) from error
+        self._partial = partial
+        self._passage.joined(partial, self._tokens)
+        trip.tried |= {m.name for m in self._sender.members(trip.need.tier) if not can(_record(m).kind, self._body)}
+        try:
+            self._started = await self._sender.begin(trip, self._start)
+        except PoolError as failed:
+            raise TornError(f"{error}; nobody could go on with it: {failed}", partial) from failed
+
+    def _finish(self, usage: Usage | None) -> None:
+        told = usage or Usage(prompt_tokens=self._trip.need.prompt.tokens, completion_tokens=self._tokens)
+        self.usage = usage
+        self._now.lease.finish(told)
+        if usage is not None:
+            self._ended(self._now.member, usage)
+
+    def _watch(self) -> None:
+        """Look again when the patience with this answer would be over, or its deadline is."""
+        started, now = self._now, self._clock()
+        left = started.watch.left(now, now - started.member.still_for)
+        late = self._trip.until - now
+        if left <= 0 or late <= 0:
+            told = started.watch.verdict if left <= 0 else "no whole answer within the deadline"
+            started.value.relay.give_up(told)
+            return
+        self._timer = asyncio.get_running_loop().call_later(min(left, late), self._watch)
+
+    def _rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _record(member: Member) -> Record:
+    if member.record is None:
+        raise PermanentError(f"endpoint {member.name} was not discovered yet")
+    return member.record

@@ -1,0 +1,104 @@
+"""How our own requests fared at each endpoint: its breaker, and whether it said that it is full. Makes the sites.
+
+Decided at each request from what is known then; nothing here waits for a cycle, for a log or for the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pool.breaker import Breaker, Outcome, State
+from pool.errors import EndpointDeadError, PoolError, TransientError
+from pool.member import Clock, Member
+from pool.placement.view import Site
+
+FULL_FIRST, FULL_LONGEST = 0.25, 4.0  # seconds that a full server is left alone where it does not say for how long
+
+
+def model_mark(model: str) -> str:
+    """The name under which serving one model counts as a capability."""
+    return f"model:{model}"
+
+
+@dataclass(slots=True)
+class Visit:
+    """A request inside an endpoint, for its breaker. It leaves with the outcome that stands here at its end."""
+
+    ticket: int
+    outcome: Outcome = "neutral"
+
+    def blame(self, error: PoolError) -> None:
+        """What an error says of the endpoint: refusals and overload say nothing."""
+        if isinstance(error, TransientError):
+            self.outcome = "dead" if isinstance(error, EndpointDeadError) else "failed"
+
+
+class Standings:
+    """The standing of every member. One that leaves the pool is forgotten with `forget`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._breakers: dict[str, Breaker] = {}
+        self._refusals: dict[str, int] = {}
+        self._marks: dict[str, tuple[frozenset[str], tuple[str, ...], frozenset[str]]] = {}
+
+    def state(self, name: str) -> State:
+        """Where an endpoint's breaker stands."""
+        return self._breaker(name).state(self._clock())
+
+    @contextmanager
+    def visit(self, name: str) -> Iterator[Visit]:
+        """A request goes to an endpoint for as long as the block runs."""
+        breaker = self._breaker(name)
+        visit = Visit(breaker.enter(self._clock()))
+        try:
+            yield visit
+        finally:
+            if visit.outcome == "ok":
+                self._refusals.pop(name, None)
+            breaker.leave(visit.ticket, visit.outcome, self._clock())
+
+    def full(self, member: Member, retry_after: float | None) -> None:
+        """A server said that it is full: leave it alone for as long as it said, else for a moment that grows."""
+        if retry_after is None:
+            count = self._refusals[member.name] = min(16, self._refusals.get(member.name, 0) + 1)
+            retry_after = min(FULL_LONGEST, FULL_FIRST * 2 ** (count - 1))
+        member.cooling_until = max(member.cooling_until, self._clock() + retry_after)
+
+    def returned(self, name: str) -> None:
+        """An endpoint was started anew: it is cold."""
+        self._breaker(name).returned(self._clock())
+
+    def forget(self, name: str) -> None:
+        """An endpoint left the pool."""
+        for known in (self._breakers, self._refusals, self._marks):
+            known.pop(name, None)
+
+    def sites(self, members: Sequence[Member], in_flight: Callable[[str], int]) -> list[Site]:
+        """The members as placement sees them.
+
+        The last endpoint rule: where every one that lives is only kept back by its breaker, the first to come back is
+        asked now, since a refusal would help nobody (BerriAI/litellm#3646, llm-d/llm-d-router#2408, #2547).
+        """
+        now = self._clock()
+        waits = {member.name: self._breaker(member.name).wait(now) for member in members}
+        living = [m.name for m in members if m.state in ("up", "suspect") and not m.draining]
+        if living and all(waits[name] > 0 for name in living):
+            waits[min(living, key=lambda name: waits[name])] = 0.0
+        return [self._site(member, waits[member.name], in_flight(member.name), now) for member in members]
+
+    def _site(self, member: Member, wait: float, in_flight: int, now: float) -> Site:
+        site = member.site(in_flight, cooling=wait, warmth=self._breaker(member.name).warmth(now))
+        models = tuple(card.id for card in member.record.cards) if member.record else ()
+        known = self._marks.get(member.name)
+        if known is None or known[0] is not site.capabilities or known[1] != models:
+            marked = site.capabilities | {model_mark(model) for model in models}
+            known = self._marks[member.name] = (site.capabilities, models, marked)
+        return replace(site, capabilities=known[2])
+
+    def _breaker(self, name: str) -> Breaker:
+        if name not in self._breakers:
+            self._breakers[name] = Breaker()
+        return self._breakers[name]

@@ -52,8 +52,8 @@ class Mind(Protocol):
     tokenizer: Tokenizer
     events: KvEvents | None
 
-    def turn(self, recorded: Recorded) -> Turn:
-        """A new request."""
+    def turn(self, recorded: Recorded, *, probe: bool) -> Turn:
+        """A new request; a probe is one of the pool's canaries."""
         ...
 
     def takes(self, samples: int) -> bool:
@@ -119,10 +119,11 @@ class ScriptMind:
 
     def __init__(self) -> None:
         self._seen: deque[list[str]] = deque(maxlen=64)
+        self._probed: deque[list[str]] = deque(maxlen=64)
 
-    def turn(self, recorded: Recorded) -> ScriptTurn:
-        """A new request."""
-        return ScriptTurn(recorded, self._seen)
+    def turn(self, recorded: Recorded, *, probe: bool) -> ScriptTurn:
+        """A new request. Canaries leave the cache as it was."""
+        return ScriptTurn(recorded, self._probed if probe else self._seen)
 
     def takes(self, samples: int) -> bool:  # noqa: ARG002  the protocol names it
         """Always."""
@@ -207,8 +208,8 @@ class EngineMind:
         self._count = count()
         self._data: OrderedDict[str, bytes] = OrderedDict()
 
-    def turn(self, recorded: Recorded) -> EngineTurn:
-        """A new request."""
+    def turn(self, recorded: Recorded, *, probe: bool) -> EngineTurn:  # noqa: ARG002  the protocol names it
+        """A new request; to an engine they are all alike."""
         return EngineTurn(recorded, self.driver, self._name)
 
     def takes(self, samples: int) -> bool:

@@ -46,6 +46,7 @@ class Numbers:
     rejected: int = 0
     ttft: Latency = field(default_factory=Latency)
     lag: float = 0.0
+    started: float = 0.0
 
 
 Sample = tuple[str, str, float]
@@ -84,6 +85,8 @@ def _lines(model: str, n: Numbers) -> Iterator[str]:
     steps: list[Sample] = [("_sum", "", n.generated), ("_count", "", n.steps), ("_bucket", 'le="+Inf"', n.steps)]
     yield from _family(model, "iteration_tokens_total", "histogram", steps)
     yield from _family(model, "time_to_first_token_seconds", "histogram", _histogram(n.ttft))
+    yield "# TYPE process_start_time_seconds gauge"
+    yield f"process_start_time_seconds {n.started}"
     yield "# TYPE pretend:lag_seconds gauge"  # not vLLM's: how far this program itself is behind its own clock
     yield f"pretend:lag_seconds {n.lag}"
 

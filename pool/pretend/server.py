@@ -51,9 +51,10 @@ from pool.types import CANARY_TOOL, Choice
 class PretendServer:
     """A pretend vLLM server. ``requests`` holds what it was asked.
 
-    The pool's canary for tool calls takes nothing from the script and is held apart, in ``probes``: ``tools`` says how
-    it is answered (``refused``: as a vLLM without a tool parser), or ``canary`` does so outright. ``running``, ``peak``
-    and ``dropped`` count requests inside, most at a time, and those whose client hung up; ``probed`` looks at health.
+    The pool's canaries take nothing from the script, count nowhere and are held apart, in ``probes``: ``tools`` says
+    how the one for tool calls is answered (``refused``: as a vLLM without a tool parser), or ``canary`` does so
+    outright. ``running``, ``peak`` and ``dropped`` count requests inside, most at a time, and those whose client hung
+    up; ``probed`` looks at health.
 
     With ``engine`` each request takes its time in a model of vLLM's scheduler and cache, and the metrics are that
     engine's; the length of an output that no script tells is `max_tokens`, or `vllm_xargs.output_tokens`. Its KV events
@@ -158,6 +159,7 @@ class PretendServer:
 
     def _forget(self) -> None:
         self._rejected = 0
+        self._started = time.time()
         self._finished: dict[str, int] = {}
         self._ttft = Latency()
         self._mind = ScriptMind() if self.engine is None else EngineMind(self.engine, self.kv_events)
@@ -218,6 +220,7 @@ class PretendServer:
             finished=self._finished,
             rejected=self._rejected,
             ttft=self._ttft,
+            started=self._started,
         )
         self._mind.tell(numbers)
         return numbers
@@ -225,20 +228,20 @@ class PretendServer:
     async def _generate(self, request: Request, send: Callable[[Any], Awaitable[None]]) -> None:
         body = await request.json()
         recorded = Recorded(request.url.path, body, dict(request.headers))
-        probe = any(t["function"]["name"] == CANARY_TOOL for t in body.get("tools") or ())
+        probe = _is_canary(recorded)
         if self.record:
             (self.probes if probe else self.requests).append(recorded)
         client = (request.client.host, request.client.port) if request.client else None
         delivery = Delivery(send, lambda: self._door.reset(client))
-        self.running += 1
+        self.running += not probe
         self.peak = max(self.peak, self.running)
         try:
             if not await self._unless_gone(self._play(recorded, delivery, probe=probe), request):
-                self.dropped += 1
+                self.dropped += not probe
                 if not delivery.started:
                     await delivery.json({}, 499)
         finally:
-            self.running -= 1
+            self.running -= not probe
 
     async def _unless_gone(self, work: Awaitable[None], request: Request) -> bool:
         """Do it; False when the client hung up or the server stopped before it was done."""
@@ -257,7 +260,7 @@ class PretendServer:
             await asyncio.gather(doing, gone, stopping, return_exceptions=True)
 
     async def _play(self, recorded: Recorded, delivery: Delivery, *, probe: bool) -> None:
-        turn = self._mind.turn(recorded)
+        turn = self._mind.turn(recorded, probe=probe)
         scripted = refusal(recorded, self.model, self.window, self.tools, turn.prompt_tokens) or (
             self._canary(recorded) if probe else self._next(recorded)
         )
@@ -297,6 +300,8 @@ class PretendServer:
         return self._mind.small_talk(body)
 
     def _canary(self, recorded: Recorded) -> Scripted:
+        if not recorded.body.get("tools"):
+            return self._default(recorded)
         if self.canary is not None:
             return self.canary
         return self._default(recorded) if self.tools == "native" else "I would call the tool."
@@ -326,7 +331,7 @@ class PretendServer:
         name = recorded.headers.get("x-request-id") or f"pretend-{self._served}"
         voice = Voice(f"{'chatcmpl' if chat else 'cmpl'}-{name}", self.model, chat, body)
         started = time.monotonic()
-        heard = False
+        heard = probe = _is_canary(recorded)
 
         async def begin() -> None:
             await self._pause(seconds)
@@ -339,7 +344,7 @@ class PretendServer:
             if not heard:
                 heard = True
                 self._ttft.take(time.monotonic() - started)
-            if body.get("stream"):
+            if body.get("stream") and not probe:
                 self.steps += 1
 
         def usage() -> JSON:
@@ -353,13 +358,15 @@ class PretendServer:
                 await delivery.stream(answer, twist)
             else:
                 await delivery.whole(answer, twist, lambda: self._load_header(recorded))
-                self.steps += 1
+                self.steps += not probe
             reason = "length" if spoken.choice.finish_reason == "length" else "stop"
-            self.prompt_tokens += turn.prompt_tokens
-            self.generated += sum(max(1, len(sample.tokens)) for sample in samples)
+            if not probe:
+                self.prompt_tokens += turn.prompt_tokens
+                self.generated += sum(max(1, len(sample.tokens)) for sample in samples)
         finally:
             turn.close()
-            self._finished[reason] = self._finished.get(reason, 0) + len(samples)
+            if not probe:
+                self._finished[reason] = self._finished.get(reason, 0) + len(samples)
 
     def _usage(self, turn: Turn, samples: list[Spoken]) -> JSON:
         generated = sum(max(1, len(sample.tokens)) for sample in samples)
@@ -381,6 +388,13 @@ class PretendServer:
             words = ", ".join(f"named_metrics.{name}={value}" for name, value in told.items())
             return {"endpoint-load-metrics": f"TEXT {words}"}
         return {}
+
+
+def _is_canary(recorded: Recorded) -> bool:
+    """Whether the pool asks this to learn what the server can do."""
+    told = recorded.headers.get("x-session-id"), recorded.body.get("user")
+    named = [tool["function"]["name"] for tool in recorded.body.get("tools") or ()]
+    return CANARY_TOOL in (*told, *named)
 
 
 class _Endpoint:

@@ -34,7 +34,7 @@ from pool.testing import (
     without_done,
     without_usage,
 )
-from pool.types import Choice
+from pool.types import CANARY_TOOL, Choice
 
 CHAT = {"model": "pretend", "messages": [{"role": "user", "content": "hello"}]}
 STREAM = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
@@ -381,3 +381,16 @@ async def test_stop_ends_engine_requests_too() -> None:
         await server.stop()
         with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
             await asking
+
+
+async def test_canaries_are_held_apart_from_all_counts_and_from_the_script() -> None:
+    body = {"model": "pretend", "prompt": "word " * 40, "user": CANARY_TOOL, "logprobs": 1}
+    async with serving(["scripted"]) as (server, client):
+        asked = [(await client.post("/v1/completions", json=body)).json() for _ in range(2)]
+        said = (await client.post("/v1/chat/completions", json=CHAT)).json()
+        numbers = server.numbers()
+    assert said["choices"][0]["message"]["content"] == "scripted"
+    assert asked[1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    assert asked[0]["choices"][0]["logprobs"] is not None
+    assert (len(server.requests), len(server.probes), server.peak) == (1, 2, 1)
+    assert (numbers.steps, numbers.finished, numbers.prompt_tokens) == (1, {"stop": 1}, 1)

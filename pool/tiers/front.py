@@ -1,0 +1,111 @@
+"""The tiers in front of the pool: plain names pass straight through, `auto` and virtual models are answered here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pool.config import AUTO, PoolConfig
+from pool.errors import NoEndpointError, PoolConfigError
+from pool.tiers.auto import Auto, Settled
+from pool.tiers.beneath import Beneath, Request
+from pool.tiers.naming import misfits
+from pool.tiers.virtual import answer
+from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply
+
+
+class Tiers:
+    """A pool that also knows the tier `auto` and the configured virtual models. Offers what `Beneath` asks for.
+
+    Raises PoolConfigError for settings that cannot work together.
+    """
+
+    def __init__(self, pool: Beneath, config: PoolConfig) -> None:
+        if wrong := misfits(config):
+            setting, words = wrong[0]
+            raise PoolConfigError(f"pool.{setting}: {words}")
+        self._pool = pool
+        self._config = config
+        self._auto = Auto(pool, config)
+        self._own = frozenset((*config.virtual, AUTO)) - frozenset(config.tiers)
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """One chat turn. The reply's ``tier`` and ``why`` tell who answered; a virtual model adds its ``report``.
+
+        Raises PoolError: PoolConfigError for a name that is none, else as the tiers behind it do.
+        """
+        return await (self._answer(request) if request.tier in self._own else self._pool.chat(request))
+
+    async def complete(self, request: CompletionRequest) -> Reply:
+        """One raw completion. Raises as `chat` does."""
+        return await (self._answer(request) if request.tier in self._own else self._pool.complete(request))
+
+    async def native_tools(self, tier: str) -> bool:
+        """Whether native tool calls may be sent to a tier: to every one that may answer for it, whoever is up.
+
+        Raises PoolConfigError for a name that is none, NoEndpointError where nobody is up.
+        """
+        if tier not in self._own:
+            return await self._pool.native_tools(tier)
+        found = await asyncio.gather(*(self._native(one) for one in self._behind(tier)))
+        told = [native for native in found if native is not None]
+        if not told:
+            raise NoEndpointError(f"no endpoint of any tier behind {tier!r} is up")
+        return all(told)
+
+    def is_plain(self, tier: str) -> bool:
+        """Whether requests for a tier go to the pool as they are."""
+        return tier not in self._own
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that a request may put for a tier, the plain ones first."""
+        return self._config.askable
+
+    def settle(self, request: Request) -> Settled:
+        """Choose for `auto` and let the caller send (a streaming one); `learn` is to follow once it has answered."""
+        return self._auto.settle(request)
+
+    def learn(self, settled: Settled, reply: Reply) -> None:
+        """Take what the answer to a settled request showed."""
+        self._auto.learn(settled, reply)
+
+    def note(self, session: str, *, failed_check: bool) -> None:
+        """What the orchestrator saw: a check of the session's work failed, or passed."""
+        self._auto.book.note(session, failed_check=failed_check)
+
+    def status(self) -> Sequence[EndpointStatus]:
+        """Where each endpoint stands."""
+        return self._pool.status()
+
+    def estimate(self, request: ChatRequest | CompletionRequest, tier: str) -> float | None:
+        """Seconds until a request's first token on a plain tier; None while nobody can tell."""
+        return self._pool.estimate(request, tier)
+
+    def acting(self, session: str, tool: str, expected: float | None = None) -> None:
+        """A session runs a tool, usually for ``expected`` seconds, and will come back."""
+        self._pool.acting(session, tool, expected)
+
+    def end_session(self, session: str) -> None:
+        """A session is over."""
+        self._auto.book.forget(session)
+        for part in ("", "~brief", "~judge") if self._config.virtual else ("",):
+            self._pool.end_session(session + part)
+
+    async def _answer(self, request: Request) -> Reply:
+        if request.tier == AUTO:
+            if not self._auto.ladder:
+                raise PoolConfigError("the tier auto has no tier to choose from; add an endpoint to the pool")
+            return await self._auto.answer(request)
+        return await answer(self._pool, request.tier, self._config.virtual[request.tier], request)
+
+    def _behind(self, name: str) -> tuple[str, ...]:
+        if name == AUTO:
+            return self._auto.ladder
+        model = self._config.virtual[name]
+        return tuple(dict.fromkeys((*model.tiers, *((model.judge,) if model.judge else ()))))
+
+    async def _native(self, tier: str) -> bool | None:
+        try:
+            return await self._pool.native_tools(tier)
+        except NoEndpointError:
+            return None

@@ -10,6 +10,7 @@
     POST /v1/tasks/{id}/cancel      TaskView
     POST /v1/tasks/{id}/retry       TaskView
     GET  /v1/tasks/{id}/diff        text/x-diff
+    .../v1/pool/...                 the model servers: see swarm.pool_door
 
 Whatever is refused has a Failure as its body: what, why, mend.
 """
@@ -29,8 +30,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from swarm import pool_door
 from swarm.coordinator import Coordinator
 from swarm.errors import IllegalMoveError, StoreError, SwarmError, TaskError, TaskNotFoundError
+from swarm.pool_door import Servers
 from swarm.rows import Plan
 from swarm.store import Store
 from swarm.types import DaemonHealth, DaemonStatus, Failure, Step, TaskRequest, TaskState, TaskView
@@ -63,6 +66,7 @@ class Desk:
     health: Callable[[], DaemonHealth]
     status: Callable[[], Awaitable[DaemonStatus]]
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    servers: Servers | None = None
 
 
 def application(desk: Desk) -> Starlette:
@@ -80,6 +84,7 @@ def application(desk: Desk) -> Starlette:
         Route(f"{one}/cancel", door.cancel, methods=["POST"]),
         Route(f"{one}/retry", door.retry, methods=["POST"]),
         Route(f"{one}/diff", door.diff),
+        *pool_door.routes(desk.servers),
     ]
     handlers = {SwarmError: _refused, ValueError: _misunderstood, HTTPException: _no_route, Exception: _broken}
     return Starlette(routes=routes, exception_handlers=handlers)

@@ -66,6 +66,7 @@ class Daemon:
             diff=made.diff,
             health=self.health,
             status=self.status,
+            servers=made.pool,
         )
 
     async def serve(self) -> None:

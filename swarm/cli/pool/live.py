@@ -1,0 +1,69 @@
+"""Where the commands about model servers look: at a running pool, or at the servers themselves from here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from pool.checkup import meet
+from pool.config import PoolConfig
+from pool.member import Member
+from pool.roster import Roster
+from pool.types import EndpointStatus
+from swarm.config import Settings
+from swarm.errors import DaemonError
+from swarm.pool_client import DAEMON, GATEWAY, PoolClient
+
+LOOK = 4.0  # seconds for a server to show that it lives
+EXAM = 120.0  # seconds for what it can do
+
+
+def doors(settings: Settings) -> list[PoolClient]:
+    """Whoever may serve a pool here, in the order in which they are tried: a gateway, then the daemon."""
+    found = []
+    if (told := settings.pool.gateway.socket) is not None and (socket := Path(told).expanduser()).exists():
+        found.append(PoolClient(socket, GATEWAY, "the gateway"))
+    return [*found, PoolClient(settings.daemon.socket, DAEMON, "the daemon")]
+
+
+@asynccontextmanager
+async def reach(settings: Settings) -> AsyncIterator[PoolClient]:
+    """The first running pool that answers. Raises DaemonError of the last one where none does."""
+    *others, last = doors(settings)
+    for client in others:
+        async with client:
+            try:
+                await client.status()
+            except DaemonError:
+                continue
+            yield client
+            return
+    async with last:
+        yield last
+
+
+async def from_running(settings: Settings) -> tuple[str, tuple[EndpointStatus, ...]] | None:
+    """Whose pool it is and how its endpoints stand; None where none runs."""
+    with suppress(DaemonError):
+        async with reach(settings) as client:
+            return client.whose, await client.status()
+    return None
+
+
+async def from_here(config: PoolConfig, *, examine: bool) -> tuple[EndpointStatus, ...]:
+    """How the configured endpoints stand as seen from here; ``examine`` also asks what they can do."""
+    roster = Roster(config.model_copy(update={"canaries": False}), clock=time.monotonic, changed=lambda: None)
+    async with roster.running():
+        members = roster.members.values()
+        await asyncio.gather(*(_look(member, examine=examine) for member in members))
+        return tuple(member.status() for member in members)
+
+
+async def _look(member: Member, *, examine: bool) -> None:
+    if await meet(member, LOOK) and examine:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXAM):
+                await member.examine()

@@ -1,0 +1,103 @@
+"""`swarm pool add, drain, admit, remove`: model servers in and out of a running pool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, TypeVar
+
+import typer
+from pydantic import SecretStr, ValidationError
+
+from pool.config import EndpointConfig
+from pool.errors import PoolConfigError
+from swarm.cli import door, screen
+from swarm.cli.door import ConfigOption, JsonOption
+from swarm.cli.pool import live
+from swarm.config import Settings
+from swarm.pool_client import PoolClient
+
+T = TypeVar("T")
+NameArgument = Annotated[str, typer.Argument(help="The endpoint's name.", metavar="NAME")]
+
+
+def add(
+    ctx: typer.Context,
+    name: NameArgument,
+    url: Annotated[str, typer.Argument(help="Its base address, with or without /v1.", metavar="URL")],
+    tier: Annotated[str, typer.Option("--tier", "-t", help="The tier that it serves.")] = "default",
+    model: Annotated[str | None, typer.Option(help="The model to ask for.", show_default="its first")] = None,
+    key_env: Annotated[
+        str | None, typer.Option(help="A variable of yours that holds its key.", show_default=False, metavar="VARIABLE")
+    ] = None,
+    tools: Annotated[str, typer.Option(help="How tool calls are spoken: auto, native or text.")] = "auto",
+    max_in_flight: Annotated[int, typer.Option(min=1, help="Requests at a time that it is sent.")] = 64,
+    scheduling: Annotated[
+        str | None, typer.Option(help="Its --scheduling-policy: fcfs or priority.", show_default=False)
+    ] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let a model server join the running pool, until it ends; put it into swarm.toml to keep it."""
+    told = {"model": model, "tools": tools, "max_in_flight": max_in_flight, "scheduling": scheduling}
+    try:
+        endpoint = EndpointConfig.model_validate({"name": name, "url": url, "tier": tier} | told)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise PoolConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if key_env is not None:
+        endpoint = endpoint.model_copy(update={"api_key": _key(key_env)})
+    settings = door.loaded(ctx, config).settings
+    whose = door.run(_asked(settings, lambda client: client.add(endpoint)))[0]
+    _say(name, "joining", f"{name} joins the tier {tier} of {whose}; see it with: swarm pool status", json=json)
+
+
+def drain(
+    ctx: typer.Context,
+    name: NameArgument,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until nothing is in flight there.")] = 0.0,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Send a model server nothing new; what is in flight there ends by itself. Exit code 8 when --wait was short."""
+    settings = door.loaded(ctx, config).settings
+    empty = door.run(_asked(settings, lambda client: client.drain(name, wait)))[1]
+    words = f"{name} is empty: stop it, or let it go with: swarm pool remove {name}" if empty else f"{name} drains"
+    _say(name, "drained" if empty else "draining", words, json=json)
+    if wait and not empty:
+        raise PoolConfigError(f"{name} still has requests in flight after {wait:g} s; they end by themselves")
+
+
+def admit(ctx: typer.Context, name: NameArgument, config: ConfigOption = None, json: JsonOption = False) -> None:
+    """Take a drain back."""
+    settings = door.loaded(ctx, config).settings
+    door.run(_asked(settings, lambda client: client.admit(name)))
+    _say(name, "admitted", f"{name} is sent requests again", json=json)
+
+
+def remove(ctx: typer.Context, name: NameArgument, config: ConfigOption = None, json: JsonOption = False) -> None:
+    """Let a model server go at once; what is in flight there is sent elsewhere."""
+    settings = door.loaded(ctx, config).settings
+    door.run(_asked(settings, lambda client: client.remove(name)))
+    _say(name, "removed", f"{name} is no longer in the pool", json=json)
+
+
+async def _asked(settings: Settings, question: Callable[[PoolClient], Awaitable[T]]) -> tuple[str, T]:
+    async with live.reach(settings) as client:
+        return client.whose, await question(client)
+
+
+def _key(variable: str) -> SecretStr:
+    value = os.environ.get(variable)
+    if not value:
+        raise PoolConfigError(f"the environment variable {variable} is not set; export it, then try again")
+    return SecretStr(value)
+
+
+def _say(
+    name: str, state: Literal["joining", "drained", "draining", "admitted", "removed"], words: str, *, json: bool
+) -> None:
+    if json:
+        screen.document({"endpoint": name, "state": state})
+    else:
+        screen.say(words)

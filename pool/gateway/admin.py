@@ -24,11 +24,15 @@ async def answer(service: Service, exchange: Exchange) -> None:
         case "GET", ["explain", number]:
             await _say(exchange, explained(service, number))
         case "POST", ["endpoints"]:
-            await _say(exchange, await add(service, await exchange.body(service.config.max_body, 10.0)))
+            await _say(exchange, add(service, await exchange.body(service.config.max_body, 10.0)))
         case "POST", ["endpoints", name, "drain"]:
-            await _say(exchange, await leave(service, name, at_once=False))
+            await _say(exchange, await drain(service, name, exchange.number("within")))
+        case "POST", ["endpoints", name, "admit"]:
+            service.pool.admit(_known(service, name))
+            await _say(exchange, {"endpoint": name, "state": "admitted"})
         case "DELETE", ["endpoints", name]:
-            await _say(exchange, await leave(service, name, at_once=True))
+            await service.pool.remove(_known(service, name))
+            await _say(exchange, {"endpoint": name, "state": "removed"})
         case _:
             raise RefusedError(Refusal(404, f"there is no admin route {exchange.path[:200]}", "no_such_route"))
 
@@ -51,32 +55,30 @@ def explained(service: Service, number: str) -> dict[str, Any]:
     return {"request": number, "decision": dataclasses.asdict(decision)}
 
 
-async def add(service: Service, raw: bytes) -> dict[str, Any]:
+def add(service: Service, raw: bytes) -> dict[str, Any]:
     """Join an endpoint. Raises RefusedError: 400 for a bad one, 409 for a name that is taken."""
     try:
         config = EndpointConfig.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise wrong(first["msg"], ".".join(str(part) for part in first["loc"])) from None
-    if config.name in _names(service):
-        raise RefusedError(Refusal(409, f"the name {config.name} is taken; drain that one or take another", "taken"))
     try:
-        await service.pool.add(config)
+        service.pool.add(config)
     except PoolConfigError as error:
-        raise wrong(str(error)) from None
+        raise RefusedError(Refusal(409, str(error), "taken")) from None
     return {"endpoint": config.name, "state": "joining"}
 
 
-async def leave(service: Service, name: str, *, at_once: bool) -> dict[str, Any]:
-    """Take an endpoint out: after its running requests, or at once. Raises RefusedError (404)."""
-    if name not in _names(service):
+async def drain(service: Service, name: str, within: float) -> dict[str, Any]:
+    """Send an endpoint nothing new, and wait ``within`` seconds for what runs there. Raises RefusedError (404)."""
+    empty = await service.pool.drain(_known(service, name), within)
+    return {"endpoint": name, "state": "drained" if empty else "draining"}
+
+
+def _known(service: Service, name: str) -> str:
+    if name not in {one.name for one in service.pool.status()}:
         raise RefusedError(Refusal(404, f"there is no endpoint {name[:100]}", "no_such_endpoint"))
-    await (service.pool.remove(name) if at_once else service.pool.drain(name))
-    return {"endpoint": name, "state": "removed" if at_once else "draining"}
-
-
-def _names(service: Service) -> set[str]:
-    return {one.name for one in service.pool.status()}
+    return name
 
 
 async def _say(exchange: Exchange, body: dict[str, Any]) -> None:

@@ -10,12 +10,11 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from pool.errors import PoolError
 from pool.gateway.identity import identify
 from pool.gateway.keys import Caller
-from pool.gateway.reading import CHAT, Asked, Path, asked_of, class_of, deadline_of, parsed, prompt_text, read
+from pool.gateway.reading import CHAT, Asked, Path, asked_of, class_of, deadline_of, parsed, read
 from pool.gateway.replies import Refusal, RefusedError, dumps, refusal_of, wrong
 from pool.gateway.responses_in import chat_body
 from pool.gateway.responses_out import Answer
@@ -23,12 +22,14 @@ from pool.gateway.service import Service
 from pool.gateway.speech import AsItIs, AsResponse, Speech
 from pool.gateway.virtual import Frame, chat_events, chat_object, chat_request
 from pool.gateway.web import Exchange, GoneError
+from pool.relayed import Relayed
 from pool.router import Pool
-from pool.trip import Need
+from pool.trip import FORECAST, Need
 from pool.types import RequestClass, Usage
 from pool.wire.gate import ordered
 
 Settle = Callable[[int], None]
+GONE = "499"  # the status under which a client that hung up is counted
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Job:
     began: float
     speech: Speech
     endpoint: str = "none"
-    status: str = "499"
+    status: str = "500"
     first_at: float | None = None
     waited: float = 0.0
     attempts: int = 1
@@ -93,7 +94,7 @@ def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -
         deadline=deadline,
     )
     number = f"req-{uuid.uuid4().hex}"
-    job = Job(asked.with_body(dict(body)), caller, frame, number, service.clock(), AsItIs(usage=asked.usage))
+    job = Job(asked.with_body(dict(body)), caller, frame, number, service.clock(), AsItIs())
     exchange.extra.append((b"x-request-id", job.number.encode()))
     return job
 
@@ -106,9 +107,9 @@ async def answer(service: Service, exchange: Exchange, job: Job) -> None:
         running.inc()
         try:
             if not await exchange.while_there(relay(service, exchange, job)):
-                metrics.aborted.labels(job.request_class).inc()
+                job.status = GONE
         except GoneError:
-            metrics.aborted.labels(job.request_class).inc()
+            job.status = GONE
         except PoolError as error:
             await refuse(exchange, job, refusal_of(error))
         except RefusedError as error:
@@ -132,30 +133,32 @@ async def relay(service: Service, exchange: Exchange, job: Job) -> None:
     if wanted.kind == "virtual":
         await _settled(service, exchange, job)
         return
-    await _relay(service.pool, exchange, job, need_of(job, wanted.tier, wanted.model), service)
+    await _relay(service, exchange, job, need_of(service.pool, job, wanted.tier, wanted.model))
 
 
-def need_of(job: Job, tier: str, model: str | None) -> Need:
+def need_of(pool: Pool, job: Job, tier: str, model: str | None) -> Need:
     """What the pool is asked for."""
-    body = job.asked.body
+    asked, frame = job.asked, job.frame
     return Need(
         tier=tier,
-        session=job.frame.session,
+        session=frame.session,
+        prompt=pool.keys.body(tier or model or "", frame.session, asked.body),
         request=job.number,
-        prompt_text=prompt_text(body),
-        program=job.frame.program,
-        request_class=job.request_class,
-        deadline=job.frame.deadline,
-        output_tokens=job.asked.output_tokens,
-        needs=job.asked.needs,
+        program=frame.program,
+        request_class=frame.request_class,
+        deadline=frame.deadline,
+        output_tokens=min(FORECAST, asked.ceiling or FORECAST),
+        ceiling=asked.ceiling,
+        needs=asked.needs,
         model=model,
-        cache_salt=body.get("cache_salt"),
+        cache_salt=salt if isinstance(salt := asked.body.get("cache_salt"), str) else None,
+        whole=not asked.stream,
     )
 
 
-async def _relay(pool: Pool, exchange: Exchange, job: Job, need: Need, service: Service) -> None:
-    async with pool.relay(need, job.asked.path, job.asked.body, {}) as relayed:
-        _committed(service, exchange, job, relayed, need.tier)
+async def _relay(service: Service, exchange: Exchange, job: Job, need: Need) -> None:
+    async with service.pool.relay(need, job.asked.path, job.asked.body, {}) as relayed:
+        _committed(service, exchange, job, relayed)
         if relayed.streamed:
             await job.speech.stream(exchange, aiter(relayed))
         else:
@@ -163,13 +166,13 @@ async def _relay(pool: Pool, exchange: Exchange, job: Job, need: Need, service: 
         job.status, job.usage = "200", relayed.usage
 
 
-def _committed(service: Service, exchange: Exchange, job: Job, relayed: Any, tier: str) -> None:
+def _committed(service: Service, exchange: Exchange, job: Job, relayed: Relayed) -> None:
     """The first piece is there: say whose it is."""
     job.endpoint, job.attempts = relayed.endpoint, relayed.attempts
     job.first_at, job.waited = service.clock(), relayed.waited
     exchange.extra += [
         (b"x-swarm-endpoint", clean(relayed.endpoint)),
-        (b"x-swarm-tier", clean(relayed.tier or tier)),
+        (b"x-swarm-tier", clean(relayed.tier)),
         (b"x-swarm-model", clean(relayed.model)),
         (b"x-swarm-queue-ms", b"%.1f" % (relayed.waited * 1000)),
         (b"x-swarm-attempts", b"%d" % relayed.attempts),
@@ -209,6 +212,8 @@ def clean(text: str) -> bytes:
 
 def _count(service: Service, job: Job, settle: Settle) -> None:
     metrics, labels = service.metrics, (job.endpoint, job.request_class)
+    if job.status == GONE:
+        metrics.aborted.labels(job.request_class).inc()
     metrics.requests.labels(*labels, job.caller.name, job.status).inc()
     metrics.seconds.labels(*labels).observe(service.clock() - job.began)
     if job.attempts > 1:
@@ -216,7 +221,7 @@ def _count(service: Service, job: Job, settle: Settle) -> None:
     if job.first_at is not None:
         metrics.ttft.labels(*labels).observe(job.first_at - job.began)
         metrics.waits.labels(*labels).observe(job.waited)
-    elif job.status != "499":
+    elif job.status != GONE:
         settle(0)  # nothing was generated
     if job.usage is not None:
         settle(job.usage.prompt_tokens + job.usage.completion_tokens)

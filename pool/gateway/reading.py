@@ -20,7 +20,8 @@ GUESS = 256  # tokens of an answer whose length nobody bounded
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request's body with what the gateway itself must know of it. ``tokens`` are a guess, prompt and answer."""
+    """A request's body with what the gateway itself must know of it. ``tokens`` are a guess, prompt and answer;
+    ``ceiling`` bounds the answer, in tokens."""
 
     path: Path
     body: dict[str, Any]
@@ -28,7 +29,7 @@ class Asked:
     stream: bool
     usage: bool
     needs: frozenset[str]
-    output_tokens: int
+    ceiling: int | None
     tokens: int
 
     def with_body(self, body: dict[str, Any]) -> Asked:
@@ -61,7 +62,7 @@ def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
         raise wrong("messages is a list of at least one message", "messages")
     if path == TEXT and "prompt" not in body:
         raise wrong("there is no prompt", "prompt")
-    most = _count(body, "max_completion_tokens") or _count(body, "max_tokens") or GUESS
+    most = _count(body, "max_completion_tokens") or _count(body, "max_tokens")
     options = body.get("stream_options")
     return Asked(
         path=path,
@@ -70,8 +71,8 @@ def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
         stream=bool(body.get("stream")),
         usage=isinstance(options, dict) and bool(options.get("include_usage")),
         needs=_needs(body),
-        output_tokens=most,
-        tokens=size // BYTES_A_TOKEN + most,
+        ceiling=most,
+        tokens=size // BYTES_A_TOKEN + (most or GUESS),
     )
 
 
@@ -94,20 +95,6 @@ def deadline_of(headers: Mapping[str, str], most: float, *, stream: bool) -> flo
         if 0 < seconds < most:
             return seconds
     return most
-
-
-def prompt_text(body: Mapping[str, Any]) -> str:
-    """A body's prompt as text, in the order in which a server reads it: tools, then messages."""
-    if "messages" not in body:
-        prompt = body.get("prompt")
-        return prompt if isinstance(prompt, str) else json.dumps(prompt)
-    parts = [json.dumps(body["tools"])] if body.get("tools") else []
-    for message in body["messages"]:
-        content = message.get("content") if isinstance(message, dict) else message
-        parts.append(content if isinstance(content, str) else json.dumps(content))
-        if isinstance(message, dict) and message.get("tool_calls"):
-            parts.append(json.dumps(message["tool_calls"]))
-    return "\n".join(parts)
 
 
 def _needs(body: Mapping[str, Any]) -> frozenset[str]:

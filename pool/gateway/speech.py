@@ -22,26 +22,18 @@ class Speech(Protocol):
 
 
 class AsItIs:
-    """Bytes go through unread. The pool asks every server for the usage; a client that did not may trip over it."""
-
-    def __init__(self, *, usage: bool) -> None:
-        self._usage = usage
+    """Bytes go through unread, each event as soon as it is there."""
 
     async def whole(self, exchange: Exchange, body: bytes) -> None:
         """The body as it is."""
         await exchange.respond(200, body)
 
     async def stream(self, exchange: Exchange, events: AsyncIterator[bytes]) -> None:
-        """The events as they are; the last one is held back until the answer is known to be whole."""
+        """The events as they are."""
         await exchange.stream()
-        last = b""
         async for event in events:
-            if last:
-                await exchange.write(last)
-            last = event
-            if not self._usage and b'"usage"' in event and _only_usage(event):
-                last = b""
-        await exchange.end(last)
+            await exchange.write(event)
+        await exchange.end()
 
 
 class AsResponse:
@@ -67,7 +59,3 @@ class AsResponse:
             if event.startswith(b"data: {") and (told := b"".join(self._answer.take(json.loads(event[6:])))):
                 await exchange.write(told)
         await exchange.end(b"".join(self._answer.end()))
-
-
-def _only_usage(event: bytes) -> bool:
-    return b'"choices":[]' in event or b'"choices": []' in event

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from pool.gateway.replies import Refusal, RefusedError
 
@@ -52,6 +53,14 @@ class Exchange:
     def path(self) -> str:
         """The path asked for, unquoted."""
         return str(self.scope["path"])
+
+    def number(self, name: str) -> float:
+        """A number in the query, 0 where there is none."""
+        told = parse_qs(self.scope.get("query_string", b"")).get(name.encode(), [b""])[0]
+        try:
+            return max(0.0, float(told))
+        except ValueError:
+            return 0.0
 
     async def body(self, most: int, seconds: float) -> bytes:
         """The whole body. Raises RefusedError (413, 408) beyond the limits, GoneError."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pool.gateway.reading import CHAT, TEXT, deadline_of, prompt_text, read
+from pool.gateway.reading import CHAT, TEXT, deadline_of, read
 from pool.gateway.replies import RefusedError
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -47,8 +47,8 @@ def test_tools_are_needed_only_where_they_may_be_called() -> None:
 
 
 @pytest.mark.parametrize("most", [None, "7", -3, 0, True, 1.5])
-def test_odd_limits_leave_the_guess(most: object) -> None:
-    assert read(TEXT, json.dumps({"model": "m", "prompt": "p", "max_tokens": most}).encode()).output_tokens == 256
+def test_odd_limits_bound_nothing(most: object) -> None:
+    assert read(TEXT, json.dumps({"model": "m", "prompt": "p", "max_tokens": most}).encode()).ceiling is None
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,3 @@ def test_odd_limits_leave_the_guess(most: object) -> None:
 def test_a_clients_patience_is_the_deadline(headers: dict[str, str], stream: bool, seconds: float) -> None:
     """vllm-project/vllm#20520: a client gave up after 15 minutes and sent again, while the first request went on."""
     assert deadline_of(headers, 600.0, stream=stream) == seconds
-
-
-def test_a_prompt_is_read_in_the_order_in_which_a_server_reads_it() -> None:
-    body = {
-        "tools": [{"type": "function"}],
-        "messages": [
-            {"role": "system", "content": "first"},
-            {"role": "user", "content": [{"type": "text", "text": "second"}]},
-            {"role": "assistant", "content": None, "tool_calls": [{"id": "third"}]},
-        ],
-    }
-    text = prompt_text(body)
-    places = [text.index(word) for word in ("function", "first", "second", "third")]
-    assert places == sorted(places)
-    assert prompt_text({"prompt": [1, 2]}) == "[1, 2]"

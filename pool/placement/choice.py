@@ -1,4 +1,4 @@
-"""The choice itself: filter, score in seconds, pick. Pure; what it is told is a snapshot of one moment.
+"""The choice itself: filter, score in seconds, pick. It reads one moment's numbers and changes none of them.
 
 A first turn goes by new tokens times batch (LMetric, arXiv 2603.15202), priced in seconds. A later one stays where its
 prefix lives unless that costs more seconds, and moves one request at a time: an unbalanced fleet is no reason to take
@@ -9,46 +9,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from pool.placement.load import Lane
 from pool.placement.settings import Settings
 from pool.placement.view import Ask, Row, Site
 
 Allow = Callable[[str], str]
 """Admission's word on an endpoint, by its name: why it is closed to this ask, empty where it is open."""
+
 GUESS = 0.75  # a prompt's tokens are an estimate; this share of them is certain enough to refuse a window by
 COLD_LEAST = 0.1  # the slowest that a slow start makes an endpoint look
+LIVING = ("up", "suspect")
+PARTS = ("queue", "prefill", "transfer", "decode", "future", "late", "doubt", "cold")
 
 
 @dataclass(slots=True)
-class Stand:
-    """How one endpoint stands to one ask. ``hit`` and ``near`` are tokens of the prompt that it holds, itself and
-    through its sharing group; ``batch`` are requests in it, ``pending`` prefill tokens ahead in it, ``waiting`` other
-    people's requests in its queue. The rest are its prices in seconds and its KV cache in tokens."""
+class Scene:
+    """What all candidates of one choice have in common. ``depths`` and ``groups`` say how many of the chain's keys an
+    endpoint and a sharing group hold, ``foreign`` and ``foreign_waiting`` are usual where an endpoint's are unknown,
+    ``duty`` is the busy share of the live sessions, ``first`` whether there is no place to stay at."""
 
-    site: Site
-    hit: int = 0
-    near: int = 0
-    batch: float = 0.0
-    crowd: float = 0.0
-    pending: float = 0.0
-    waiting: float = 0.0
-    stay: float = 5.0
-    base: float = 0.03
-    token: float = 1.25e-4
-    pair: float = 1e-9
-    step: float = 0.02
-    seat: float = 3.5e-4
-    kv_tokens: int | None = None
-    kv_in_flight: float = 0.0
-    kv_live: float = 0.0
-    at_home: bool = False
+    ask: Ask
+    now: float
+    settings: Settings
+    home: str | None
+    depths: dict[str, int]
+    groups: dict[str, int]
+    foreign: float = 0.0
+    foreign_waiting: float = 0.0
+    duty: float = 1.0
+    first: bool = True
 
 
-@dataclass(slots=True)
-class Score:
-    """The prices of one endpoint. ``queue`` to ``cold`` are seconds; ``ttft`` is the foreseen wait."""
+class Score(NamedTuple):
+    """The price of one endpoint: its parts in seconds, their sum first, and the wait for the first token that they
+    foresee. ``live`` tokens and the name settle ties."""
 
-    stand: Stand
+    total: float
+    live: int
+    name: str
+    ttft: float
+    hit: int
     queue: float
     prefill: float
     transfer: float
@@ -57,16 +59,11 @@ class Score:
     late: float
     doubt: float
     cold: float
-    ttft: float
-    total: float
 
     def row(self) -> Row:
         """The same for people."""
-        parts = ("queue", "prefill", "transfer", "decode", "future", "late", "doubt", "cold")
-        seconds = {part: value for part in parts if (value := getattr(self, part))}
-        return Row(
-            self.stand.site.name, hit_tokens=max(self.stand.hit, self.stand.near), seconds=seconds, ttft=self.ttft
-        )
+        seconds = {part: value for part in PARTS if (value := getattr(self, part))}
+        return Row(self.name, hit_tokens=self.hit, seconds=seconds, ttft=self.ttft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,6 @@ class Picked:
     score: Score | None
     reason: str
     again: float | None = None
-    moved_from: str | None = None
 
 
 def barred(ask: Ask, site: Site, tried: Collection[str], *, at_leisure: bool = False) -> str:
@@ -84,9 +80,12 @@ def barred(ask: Ask, site: Site, tried: Collection[str], *, at_leisure: bool = F
 
     ``at_leisure`` asks whether it could take it later: what passes by itself then counts for nothing.
     """
-    reason = _unfit(ask, site)
-    if reason or at_leisure:
-        return reason
+    if site.state != "up" or site.draining or site.window is not None or ask.needs or site.role == "prefill":
+        reason = _unfit(ask, site)
+        if reason:
+            return reason
+    if at_leisure:
+        return ""
     if site.name in tried:
         return "tried already"
     if site.cooling > 0:
@@ -95,13 +94,13 @@ def barred(ask: Ask, site: Site, tried: Collection[str], *, at_leisure: bool = F
 
 
 def _unfit(ask: Ask, site: Site) -> str:
-    if site.state not in ("up", "suspect"):
+    if site.state not in LIVING:
         return "down" if site.state == "down" else "not looked at yet"
     if site.role == "prefill":
         return "prefill part of a pair"
     if site.draining:
         return "draining"
-    if not ask.needs <= site.capabilities:
+    if ask.needs and not ask.needs <= site.capabilities:
         return "lacks " + ", ".join(sorted(ask.needs - site.capabilities))
     if site.window is not None and ask.prompt.tokens + ask.output_tokens > site.window:
         return f"window of {site.window} tokens is too small"
@@ -115,54 +114,101 @@ def may_fit(ask: Ask, site: Site, tried: Collection[str]) -> bool:
     return not barred(ask, replace(site, window=None), tried)
 
 
-def score(ask: Ask, stand: Stand, settings: Settings, now: float, *, first: bool) -> Score:
-    """The price of one endpoint in seconds."""
-    site = stand.site
-    known = max(stand.hit, stand.near)
-    tokens = ask.prompt.tokens
-    new = tokens - known if known < tokens else 1
-    base, token, pair = stand.base, stand.token, stand.pair
-    prefill = base + token * new + pair * new * (known + new / 2)
-    transfer = (stand.near - stand.hit) / site.transfer_rate if known > stand.hit and site.transfer_rate else 0.0
-    queue = token * stand.pending + stand.waiting * base
+def hits(ask: Ask, site: Site, lane: Lane, scene: Scene) -> tuple[int, int]:
+    """Tokens of the prompt that the endpoint would find in its own cache, and through its sharing group.
+
+    Whole blocks of its own size, and never the whole prompt: the last token is always computed.
+    """
+    hit = _whole(ask, site, scene.depths.get(site.name, 0) * lane.trust)
+    if site.group is None or not site.transfer_rate:
+        return hit, hit
+    return hit, max(hit, _whole(ask, site, scene.groups.get(site.group, 0)))
+
+
+def _whole(ask: Ask, site: Site, keys: float) -> int:
+    held = min(int(keys * ask.prompt.block_tokens + 1e-6), ask.prompt.tokens - 1)
+    return held // site.block_tokens * site.block_tokens
+
+
+def score(site: Site, lane: Lane, scene: Scene) -> Score:
+    """The price of one endpoint in seconds. One long function: it runs for every endpoint of every request."""
+    ask, settings = scene.ask, scene.settings
+    tokens, output = ask.prompt.tokens, ask.output_tokens
+    hit, near = hits(ask, site, lane, scene) if scene.depths else (0, 0)
+    new = tokens - near
+    base, token, pair = lane.base, lane.token, lane.pair
+    prefill = base + token * new + pair * new * (near + new / 2)
+    transfer = (near - hit) / site.transfer_rate if near > hit and site.transfer_rate else 0.0
+    if lane.scraped_at is None:
+        foreign, waiting = scene.foreign, scene.foreign_waiting
+    else:
+        believed = lane.believed(scene.now, settings.fresh_for)
+        foreign, waiting = lane.foreign * believed, lane.foreign_waiting * believed
+    batch = lane.in_flight + foreign
+    queue = token * lane.pending + base * waiting
     future = 0.0
-    if stand.kv_tokens:
-        needed = new + ask.output_tokens
-        over = stand.kv_in_flight + needed - stand.kv_tokens
-        if over > 0 and stand.batch > 0:  # somebody has to leave first
-            queue += stand.stay * min(1.0, over / needed)
-        live = stand.kv_live + (0 if stand.at_home else tokens + ask.output_tokens)
-        pressed = 1.0 - settings.pressed_from * stand.kv_tokens / live if live > 0 else 0.0
-        if pressed > 0:  # as many of the next turns find their prefix evicted
-            future = pressed * (base + token * tokens + pair * tokens * tokens / 2)
+    if site.kv_tokens:
+        crowded = lane.context + new + output - site.kv_tokens
+        if crowded > 0 and batch > 0:  # somebody has to leave first
+            queue += lane.stay * min(1.0, crowded / (new + output))
+        live = lane.live_tokens + (0 if site.name == scene.home else tokens + output)
+        pressed = 1.0 - settings.pressed_from * site.kv_tokens / live if live else 0.0
+        if pressed > 0:  # as large a share of the next turns will find its prefix evicted
+            future = settings.next_turns * pressed * (base + token * tokens + pair * tokens * tokens / 2)
+        evicted = new + output - lane.kv_free
+        if evicted > 0:  # others will miss them, the more surely the shorter ago they used them
+            missed = 1.0 - (scene.now - lane.kv_oldest) / settings.idle_after
+            future = max(future, missed * evicted * (token + pair * tokens / 2))
+    decode = output * (lane.step + lane.seat * (batch + 1))
     ttft = queue + prefill + transfer
-    decode = ask.output_tokens * (stand.step + stand.seat * (stand.batch + 1))
-    over = now + ttft + decode - ask.deadline
+    over = scene.now + ttft + decode - ask.deadline
     late = settings.late_price * over if over > 0 else 0.0
-    if first:  # a request is in the way of all that decode there, and they of it
-        queue *= 1 + stand.crowd
-        prefill *= 1 + stand.crowd
-    doubt = settings.doubt if site.state == "suspect" else 0.0
+    if scene.first:  # a prefill is in the way of all that decode there; where it stays for long, usual company counts
+        crowd = 1 + (batch + foreign + scene.duty * lane.live_sessions) / 2
+        queue *= crowd
+        prefill *= crowd
+    doubt = 0.0 if site.state == "up" else settings.doubt
     cold = 0.0
     if site.warmth < 1.0:
         cold = (1 / max(COLD_LEAST, site.warmth) - 1) * (queue + prefill + transfer + decode)
     total = queue + prefill + transfer + decode + future + late + doubt + cold
-    return Score(stand, queue, prefill, transfer, decode, future, late, doubt, cold, ttft, total)
+    parts = (queue, prefill, transfer, decode, future, late, doubt, cold)
+    return tuple.__new__(Score, (total, lane.live_tokens, site.name, ttft, near, *parts))  # half the time of Score()
+
+
+def floor(scene: Scene, least: Lane, held: float, emptiest: float) -> float:
+    """Seconds below which nobody can come that holds no more than the first ``held`` keys of the prompt.
+
+    ``least`` has the lowest prices of all, ``emptiest`` is the lowest share to which live sessions fill a KV cache.
+    """
+    ask, tokens = scene.ask, scene.ask.prompt.tokens
+    new = max(1.0, tokens - held * ask.prompt.block_tokens)
+    prefill = least.base + least.token * new + least.pair * new * (tokens - new / 2)
+    whole = least.base + least.token * tokens + least.pair * tokens * tokens / 2
+    pressed = 1 - scene.settings.pressed_from / emptiest if emptiest else 0.0
+    return (
+        prefill + ask.output_tokens * (least.step + least.seat) + scene.settings.next_turns * max(0.0, pressed) * whole
+    )
+
+
+def enough(home: Score, settings: Settings) -> float:
+    """Seconds by which another endpoint must be cheaper than a session's home."""
+    return max(settings.least_gain, settings.least_share * home.total)
 
 
 def pick(scores: Sequence[Score], home: Score | None, settings: Settings) -> Picked:
     """The cheapest, unless the session's home is about as cheap. ``home`` is the home's price, if it may be asked."""
-    best = min(scores, key=lambda s: (s.total, s.stand.kv_live, s.stand.site.name), default=None)
+    best = min(scores, default=None)
     if best is None:
         return Picked(None, "nobody may take it")
     if home is None:
-        return Picked(best, "first turn: new tokens times batch")
+        return Picked(best, "no prefix to stay at: new tokens times batch")
     if best is home:
         return Picked(home, "stays: its prefix lives here")
     gain = home.total - best.total
-    if gain < max(settings.least_gain, settings.least_share * home.total) and not (home.late and not best.late):
+    if gain < enough(home, settings) and not (home.late and not best.late):
         return Picked(home, f"stays: moving would gain {gain:.2f} s only")
-    return Picked(best, f"moves: saves {gain:.2f} s", moved_from=home.stand.site.name)
+    return Picked(best, f"moves: saves {gain:.2f} s")
 
 
 def patience(ask: Ask, best: Score, home: Score, free_in: float, now: float) -> float | None:
@@ -173,4 +219,4 @@ def patience(ask: Ask, best: Score, home: Score, free_in: float, now: float) -> 
     left = best.total - home.total - (now - ask.arrived)
     if free_in >= left or now + free_in + home.ttft >= ask.deadline:
         return None
-    return max(0.01, min(left, max(free_in, 0.05)))
+    return min(left, max(free_in, 0.05))

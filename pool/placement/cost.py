@@ -2,66 +2,105 @@
 
 Seconds of a first token are ``base + token * new + pair * new * (before + new / 2)``, the last being attention, which
 every new token pays to all before it (the form of vllm-project/router's SMetric). Seconds of a decode step are
-``step + seat * batch``. Both are least squares with a prior, old observations fading, outliers given less weight.
+``step + seat * batch``.
 """
 
 from __future__ import annotations
 
+from math import exp, log, log2
+
 PAIRS = 1e-5  # scale of the attention term, so that all terms are of one size
+BINS = 20
+ENOUGH = 16.0  # observations of one size that count; from there on an older one fades with each new
+ODD = 3.0  # observations as far from the mean as this many usual distances count as if they were nearer
+ROUNDS = 30
+NOISE = 0.1  # share of what was seen by which one observation is usually off
+DOUBT = 2.0  # how many times its own size a coefficient of the prior may be off
+
+
+class _Bin:
+    """Observations of about one size: their mean terms, their mean, the usual distance from it, and how many."""
+
+    __slots__ = ("count", "seen", "spread", "terms")
+
+    def __init__(self, terms: tuple[float, ...], seen: float) -> None:
+        self.terms = terms
+        self.seen = seen
+        self.spread = seen
+        self.count = 1.0
+
+    def add(self, terms: tuple[float, ...], seen: float) -> None:
+        most = ODD * self.spread
+        kept = min(self.seen + most, max(self.seen - most, seen))
+        self.count = min(ENOUGH, self.count + 1)
+        share = 1 / self.count
+        self.spread += share * (min(abs(seen - self.seen), 2 * most) - self.spread) + 1e-6
+        self.terms = tuple(old + share * (new - old) for old, new in zip(self.terms, terms, strict=True))
+        self.seen += share * (kept - self.seen)
 
 
 class Fit:
-    """Recursive least squares of a few coefficients, none negative. ``prior`` is worth ``trust`` observations."""
+    """Least squares of a few coefficients, none negative, over one mean for each size of what was seen.
 
-    __slots__ = ("_moment", "_normal", "coefficients", "prior", "seen", "spread")
+    A size is remembered until others of that size replace it: an endpoint that saw nothing but short prefills for an
+    hour still knows what a long one costs. Where nothing was seen the ``prior`` holds, as much slower or faster as what
+    was seen is.
+    """
 
-    def __init__(self, prior: tuple[float, ...], scale: tuple[float, ...], trust: float = 1.0) -> None:
-        size = len(prior)
-        self.prior = prior
+    __slots__ = ("_bins", "_prior", "coefficients", "seen")
+
+    def __init__(self, prior: tuple[float, ...]) -> None:
         self.coefficients = prior
         self.seen = 0
-        self.spread = 0.0
-        self._normal = [[trust * scale[i] ** 2 if i == j else 0.0 for j in range(size)] for i in range(size)]
-        self._moment = [self._normal[i][i] * prior[i] for i in range(size)]
+        self._prior = prior
+        self._bins: dict[int, _Bin] = {}
 
-    def value(self, terms: tuple[float, ...]) -> float:
-        """What the fit foresees."""
-        return sum(a * b for a, b in zip(self.coefficients, terms, strict=True))
-
-    def add(self, terms: tuple[float, ...], seen: float, fade: float = 0.98) -> None:
-        """Take one observation."""
-        off = abs(seen - self.value(terms))
-        weight = 1.0 if self.seen < 8 or off <= 3 * self.spread else 3 * self.spread / off
-        self.spread = off if not self.seen else self.spread + 0.1 * (min(off, 5 * self.spread + 1e-3) - self.spread)
+    def add(self, size: float, terms: tuple[float, ...], seen: float) -> None:
+        """Take one observation of so many seconds."""
         self.seen += 1
-        weight /= max(seen, 1e-3)  # relative errors count: a long prefill must not drown the short ones
-        for i, left in enumerate(terms):
-            row = self._normal[i]
-            for j, right in enumerate(terms):
-                row[j] = row[j] * fade + weight * left * right
-            self._moment[i] = self._moment[i] * fade + weight * left * seen
-        self.coefficients = _solve(self._normal, self._moment, self.coefficients)
+        key = min(BINS, int(log2(max(1.0, size))))
+        if known := self._bins.get(key):
+            known.add(terms, seen)
+        else:
+            self._bins[key] = _Bin(terms, seen)
+        self._solve()
 
-
-def _solve(normal: list[list[float]], moment: list[float], start: tuple[float, ...]) -> tuple[float, ...]:
-    """Least squares without negative coefficients, by a few rounds of coordinate descent from the last solution."""
-    found = list(start)
-    for _ in range(24):
-        for i, row in enumerate(normal):
-            if row[i] > 0:
-                rest = sum(row[j] * found[j] for j in range(len(found)) if j != i)
+    def _solve(self) -> None:
+        """Coordinate descent from the last solution; errors count by their share of what was seen."""
+        found, many = list(self.coefficients), range(len(self._prior))
+        weights = [(b.terms, b.seen, b.count / (NOISE * max(b.seen, 1e-4)) ** 2) for b in self._bins.values()]
+        normal = [[sum(w * t[i] * t[j] for t, _, w in weights) for j in many] for i in many]
+        moment = [sum(w * t[i] * seen for t, seen, w in weights) for i in many]
+        pace = self._pace()
+        for i, value in enumerate(self._prior):
+            sure = 1 / (DOUBT * pace * value) ** 2
+            normal[i][i] += sure
+            moment[i] += sure * pace * value
+        for _ in range(ROUNDS):
+            before = tuple(found)
+            for i in many:
+                row = normal[i]
+                rest = sum(row[j] * found[j] for j in many) - row[i] * found[i]
                 found[i] = max(0.0, (moment[i] - rest) / row[i])
-    return tuple(found)
+            if all(abs(new - old) <= 1e-4 * new for new, old in zip(found, before, strict=True)):
+                break
+        self.coefficients = tuple(found)
+
+    def _pace(self) -> float:
+        """How many times slower than the prior this endpoint is, over all sizes alike."""
+        foreseen = [sum(a * b for a, b in zip(self._prior, b.terms, strict=True)) for b in self._bins.values()]
+        logs = [log(max(1e-3, b.seen / value)) for b, value in zip(self._bins.values(), foreseen, strict=True)]
+        return exp(sum(logs) / len(logs))
 
 
 class Cost:
-    """The cost model of one endpoint. Defaults are those of a small GPU server; they fade as it is used."""
+    """The cost model of one endpoint. It begins with what a small GPU server needs."""
 
     __slots__ = ("_decode", "_prefill")
 
     def __init__(self) -> None:
-        self._prefill = Fit((0.03, 1.25e-4, 1e-4), (1.0, 1000.0, 1000.0), 0.05)
-        self._decode = Fit((0.02, 3.5e-4), (1.0, 8.0), 0.05)
+        self._prefill = Fit((0.03, 1.25e-4, 1e-4))
+        self._decode = Fit((0.02, 3.5e-4))
 
     @property
     def seen(self) -> int:
@@ -93,10 +132,10 @@ class Cost:
     def saw_first(self, new: float, before: float, ahead: float, seconds: float) -> None:
         """A first token came after so many seconds, behind ``ahead`` tokens of other prefills."""
         if seconds > 0:
-            attended = new * (before + new / 2) * PAIRS
-            self._prefill.add((1.0, new + ahead, attended), seconds)
+            size = new + ahead
+            self._prefill.add(size, (1.0, size, new * (before + new / 2) * PAIRS), seconds)
 
     def saw_steps(self, tokens: int, batch: float, seconds: float) -> None:
-        """So many tokens were generated in so many seconds."""
+        """So many tokens were generated in so many seconds, among ``batch`` requests."""
         if tokens > 0 and seconds > 0:
-            self._decode.add((1.0, batch), seconds / tokens)
+            self._decode.add(batch, (1.0, batch), seconds / tokens)

@@ -1,4 +1,4 @@
-"""Own work inside each endpoint, in requests and tokens, and other people's as far as scrapes tell. No I/O.
+"""What stands in each endpoint: own work in requests and tokens, and other people's as far as scrapes tell. No I/O.
 
 Own counts are the truth between two scrapes; nothing but a reservation and its end changes them.
 """
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Load:
     """What stands in one endpoint. ``pending_tokens`` wait for their prefill, ``context_tokens`` are those of requests
-    in flight, live ones those of sessions that will probably come back; ``foreign`` are other people's requests."""
+    in flight, live ones those of sessions that will probably come back; ``foreign`` are other people's requests, None
+    where nobody knows."""
 
     in_flight: int = 0
     pending_tokens: int = 0
@@ -22,63 +23,71 @@ class Load:
 
 
 class Lane:
-    """The counts of one endpoint. Changed by its reservations and by scrapes."""
+    """The numbers of one endpoint that a choice reads: its load, its prices in seconds, and how far its hits come true.
+
+    ``base``, ``token``, ``pair``, ``step`` and ``seat`` are those of `pool.placement.cost`; ``stay`` are the seconds
+    that a request of ours stays in it, ``trust`` is the share of foreseen hits that came true, both averaged.
+    ``kv_tokens`` fit its KV cache where it tells, ``kv_free`` of its prefix cache without an eviction;
+    ``kv_oldest`` is when that was used which would go first.
+    """
 
     __slots__ = (
-        "_foreign",
-        "_foreign_kv",
-        "_foreign_waiting",
         "_prompt_tokens",
-        "_scraped_at",
+        "base",
         "context",
+        "foreign",
+        "foreign_waiting",
         "in_flight",
+        "kv_free",
+        "kv_oldest",
+        "kv_tokens",
         "live_sessions",
         "live_tokens",
         "name",
+        "pair",
         "pending",
+        "scraped_at",
+        "seat",
         "stay",
+        "step",
+        "token",
+        "trust",
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.in_flight = 0
-        self.pending = 0
-        self.context = 0
-        self.live_sessions = 0
-        self.live_tokens = 0
-        self.stay = 5.0  # seconds that a request of ours stays, averaged
-        self._foreign = 0.0
-        self._foreign_waiting = 0.0
-        self._foreign_kv = 0.0
+        self.in_flight = self.pending = self.context = 0
+        self.live_sessions = self.live_tokens = 0
+        self.kv_tokens: int | None = None
+        self.kv_free = self.kv_oldest = 0.0
+        self.stay = 5.0
+        self.trust = 1.0
+        self.base = self.token = self.pair = self.step = self.seat = 0.0
+        self.foreign = self.foreign_waiting = 0.0
+        self.scraped_at: float | None = None
         self._prompt_tokens: int | None = None
-        self._scraped_at: float | None = None
 
-    def scraped(self, now: float, running: int | None, waiting: int | None, kv_usage: float | None) -> None:
+    def scraped(self, now: float, running: int | None, waiting: int | None) -> None:
         """Take a scrape: what is in the endpoint beyond our own is other people's. None leaves it unknown."""
         if running is None:
-            self._scraped_at = None
+            self.scraped_at = None
             return
-        self._scraped_at = now
-        self._foreign = float(max(0, running + (waiting or 0) - self.in_flight))
-        self._foreign_waiting = min(self._foreign, float(waiting or 0))
-        self._foreign_kv = 0.0 if self.in_flight and not self._foreign else (kv_usage or 0.0)
+        self.scraped_at = now
+        self.foreign = float(max(0, running + (waiting or 0) - self.in_flight))
+        self.foreign_waiting = min(self.foreign, float(waiting or 0))
 
     def counted(self, prompt_tokens: int | None) -> bool:
         """Whether a counter that only grows went back: another process answers now."""
-        before, self._prompt_tokens = self._prompt_tokens, prompt_tokens
+        before = self._prompt_tokens
+        self._prompt_tokens = before if prompt_tokens is None else prompt_tokens
         return before is not None and prompt_tokens is not None and prompt_tokens < before
 
-    def weight(self, now: float, fresh_for: float) -> float | None:
-        """How far the last scrape still holds, from 1 to 0; None where there is none."""
-        if self._scraped_at is None:
-            return None
-        over = now - self._scraped_at - fresh_for
+    def believed(self, now: float, fresh_for: float) -> float:
+        """How far the last scrape still holds, from 1 to 0. An old one fades: it neither fills nor empties anybody."""
+        if self.scraped_at is None:
+            return 0.0
+        over = now - self.scraped_at - fresh_for
         return 1.0 if over <= 0 else 0.5 ** (over / fresh_for)
-
-    def foreign(self, now: float, fresh_for: float) -> tuple[float, float] | None:
-        """Other people's requests and the waiting ones among them; None where nobody knows."""
-        weight = self.weight(now, fresh_for)
-        return None if weight is None else (self._foreign * weight, self._foreign_waiting * weight)
 
     def stayed(self, seconds: float) -> None:
         """A request of ours was in it for so long."""

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import overload
 
 from pool.placement.choice import Score
 from pool.placement.view import Decision, Row
 
+LeftOut = Sequence[tuple[str, str]]
+"""Endpoints that were not priced, each with the reason."""
+
 
 class Rows(Sequence[Row]):
-    """The rows of a decision, written out only when somebody looks."""
+    """The rows of a decision, written out only when somebody looks. ``least`` is what all unpriced cost at least."""
 
-    __slots__ = ("_left_out", "_scores")
+    __slots__ = ("_left_out", "_scores", "least")
 
-    def __init__(self, scores: Sequence[Score], left_out: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, scores: Sequence[Score], left_out: LeftOut | Callable[[], LeftOut], least: float | None = None
+    ) -> None:
         self._scores = scores
         self._left_out = left_out
+        self.least = least
 
     def __len__(self) -> int:
-        return len(self._scores) + len(self._left_out)
+        return len(self._scores) + len(self._others())
 
     def __iter__(self) -> Iterator[Row]:
         yield from (score.row() for score in self._scores)
-        yield from (Row(name, left_out=reason) for name, reason in self._left_out)
+        yield from (Row(name, left_out=reason) for name, reason in self._others())
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -44,7 +50,10 @@ class Rows(Sequence[Row]):
 
     def best_but(self, name: str | None) -> float | None:
         """The shortest wait for a first token that was foreseen anywhere else, in seconds."""
-        return min((score.ttft for score in self._scores if score.stand.site.name != name), default=None)
+        return min((score.ttft for score in self._scores if score.name != name), default=self.least)
+
+    def _others(self) -> LeftOut:
+        return self._left_out() if callable(self._left_out) else self._left_out
 
 
 @dataclass(slots=True)

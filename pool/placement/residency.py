@@ -72,17 +72,23 @@ class Residency:
                 found[name] = start + min(hold.count, matched)
         return found
 
-    def insert(self, name: str, chain: Chain, block_tokens: float, now: float) -> None:
-        """The endpoint holds the whole chain, used just now."""
+    def insert(self, name: str, chain: Chain, block_tokens: float, now: float) -> tuple[int, float | None]:
+        """The endpoint holds the whole chain, used just now.
+
+        Returns how many of its keys it held before, and when it had used the last of them.
+        """
         if not chain:
-            return
+            return 0, None
         shelf = self._shelf(name)
+        depth, used = 0, None
         for node, matched in self._grow(chain, block_tokens):
             hold = node.held.get(name)
             if hold is None:
                 node.held[name] = hold = Hold(0, now)
                 shelf.holds += 1
                 heapq.heappush(shelf.queue, (now, -node.start, node.order, node))
+            elif hold.count:
+                depth, used = node.start + min(hold.count, matched), hold.used
             hold.used = now
             if matched > hold.count:
                 shelf.tokens += (matched - hold.count) * node.tokens
@@ -91,14 +97,7 @@ class Residency:
             self._evict(name, shelf)
         if len(shelf.queue) > 4 * shelf.holds + 64:
             self._tidy(name, shelf)
-
-    def used(self, name: str, chain: Chain) -> float | None:
-        """When the endpoint last used the deepest part that it holds of the chain."""
-        last = None
-        for node, _ in self._walk(chain)[0]:
-            if hold := node.held.get(name):
-                last = hold.used
-        return last
+        return depth, used
 
     def cut(self, name: str, chain: Chain, keep: int, *, shared: bool = True) -> None:
         """The endpoint holds no more than the first ``keep`` keys of the chain, and nothing that continues the rest.
@@ -152,6 +151,20 @@ class Residency:
         """Tokens that the endpoint is believed to hold."""
         shelf = self._shelves.get(name)
         return round(shelf.tokens) if shelf else 0
+
+    def room(self, name: str) -> tuple[float, float]:
+        """Tokens that still fit without an eviction, and when that was used last which would be evicted first."""
+        shelf = self._shelf(name)
+        queue = shelf.queue
+        while queue:
+            used, _, _, node = queue[0]
+            hold = node.held.get(name)
+            if hold is not None and hold.used == used:
+                return shelf.cap - shelf.tokens, used
+            heapq.heappop(queue)
+            if hold is not None:
+                heapq.heappush(queue, (hold.used, -node.start, node.order, node))
+        return shelf.cap - shelf.tokens, 0.0
 
     def nodes(self) -> int:
         """How many runs the tree has, for those who watch its size."""

@@ -29,6 +29,8 @@ class Settings:
     """What a second past the deadline costs, in seconds."""
     pressed_from: float = 0.8
     """Share of the KV cache that live sessions may fill before evictions are reckoned with."""
+    next_turns: float = 3.0
+    """How many turns to come count in the price of a cache that is too full for all who live on it."""
     default_kv_tokens: int = 500_000
     """Cap of the residency kept for an endpoint that does not tell its KV size."""
     most_sessions: int = 100_000

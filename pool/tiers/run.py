@@ -80,7 +80,7 @@ class Run:
             self._failed(role, tier, held.samples, error)
         finally:
             self.purse.settle(held, request, reply.usage if reply else None)
-        return self._took(role, tier, reply) if reply else ()
+        return self._took(role, tier, reply, clipped=held.most < request.max_tokens) if reply else ()
 
     def reply(self, answer: Answer | None, gained: str) -> Reply:
         """The final reply, with the sum of what all parts cost.
@@ -112,7 +112,7 @@ class Run:
             report=report,
         )
 
-    def _took(self, role: str, tier: str, reply: Reply) -> tuple[Answer, ...]:
+    def _took(self, role: str, tier: str, reply: Reply, *, clipped: bool) -> tuple[Answer, ...]:
         self._attempts += reply.attempts
         self.parts.append(
             Part(
@@ -126,9 +126,15 @@ class Run:
             )
         )
         return tuple(
-            Answer(choice, reply, tier, unusable(choice, self.request) if role != "judge" else "")
-            for choice in reply.choices
+            Answer(choice, reply, tier, self._fault(role, choice, clipped=clipped)) for choice in reply.choices
         )
+
+    def _fault(self, role: str, choice: Choice, *, clipped: bool) -> str:
+        if role == "judge":
+            return ""
+        if clipped and choice.finish_reason == "length":
+            return "the budget cut it off"
+        return unusable(choice, self.request)
 
     def _failed(self, role: str, tier: str, samples: int, error: PoolError) -> None:
         self._attempts += 1

@@ -12,9 +12,11 @@ import json
 import re
 from typing import Literal
 
+from pool.tiers import size
 from pool.tiers.answers import bare, difference, shown
 from pool.tiers.brief import brief, transcript
 from pool.tiers.naming import judge_of
+from pool.tiers.purse import LEAST
 from pool.tiers.run import Answer, Run
 from pool.types import ChatRequest, Message, Reply
 
@@ -67,14 +69,15 @@ async def draft_and_verify(run: Run) -> Reply:
 
 async def _drafts(run: Run, request: ChatRequest, short: str | None) -> tuple[Answer | None, Answer | None]:
     """The small model's answers with the whole context and, where there is one, with the brief."""
-    small = run.model.tiers[0]
-    keep = run.purse.prompt(len(short)) + RULING if short is not None else 0
+    small, purse = run.model.tiers[0], run.purse
+    keep = purse.prompt(len(short or "")) + RULING if short is not None else 0
+    need = purse.prompt(size.chars(request)) + LEAST + 2 * keep
     async with asyncio.TaskGroup() as group:
-        whole = group.create_task(run.part("draft", small, request, keep=keep))
-        part = group.create_task(_on_brief(run, request, short, small)) if short is not None else None
+        whole = group.create_task(run.part("draft", small, request, keep=keep if need <= purse.left else 0))
+        part = group.create_task(_on_brief(run, request, short, small)) if short and need <= purse.left else None
     briefed = part.result() if part else None
-    if whole.result() and run.stopped != "done":
-        run.stopped = "done"  # only the second draft was too dear, and it is only a measure
+    if whole.result():
+        run.stopped = "done"  # only the second draft may have been too dear, and it is only a measure
     return (whole.result()[0] if whole.result() else None), briefed
 
 

@@ -105,7 +105,8 @@ async def run(
     ports = [_port(server) for server in recipe.servers]
     for port in ports:
         _free(port)
-    await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True, mode=0o700)
+    for folder in {logs, *(home for server in recipe.servers for home in _homes(server))}:
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
     async with AsyncExitStack() as stack:
         started = []
         for number, server in enumerate(recipe.servers):
@@ -215,6 +216,12 @@ async def _healthy(client: httpx.AsyncClient) -> bool:
         return (await client.get("/health")).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def _homes(server: Server) -> set[Path]:
+    """Folders of the local sockets that a server binds."""
+    told = (server.endpoint.kv_events, server.endpoint.kv_replay) if server.endpoint else ()
+    return {Path(one.removeprefix("ipc://")).parent for one in told if one and one.startswith("ipc://")}
 
 
 def _port(server: Server) -> int:

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from pool.config import EndpointConfig, PoolConfig
 from pool.testing import pretend_vllm
-from swarm.cli.pool.group import joined
+from swarm.cli.pool.up import joined
 from swarm.config_docs import toml_value
 
 HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'

@@ -14,7 +14,6 @@ from pool.endpoint import Endpoint
 from pool.errors import EndpointDeadError, PermanentError, PoolError
 from pool.liveness import Event, Liveness, judge
 from pool.placement.view import Site
-from pool.selection import Candidate
 from pool.types import Capability, EndpointStatus, LifeState, Phase, Served, Trait
 from pool.wire.capability import CAPABILITIES, Record
 from pool.wire.metrics import Snapshot, restarted
@@ -125,19 +124,6 @@ class Member:
         if self._snapshot and self._snapshot.asleep:
             return "asleep"
         return "busy" if self.in_flight or (self._snapshot and self._snapshot.load) else "idle"
-
-    def candidate(self, sessions: int = 0) -> Candidate:
-        """This member as the plain choice sees it."""
-        return Candidate(
-            name=self.name,
-            state=self.state,
-            in_flight=self.in_flight,
-            room=0 if self.draining else self.config.max_in_flight - self.in_flight,
-            sessions=sessions,
-            load=self._snapshot.load if self._snapshot else None,
-            cooling=self._cooling(),
-            native_tools=self.native_tools,
-        )
 
     def site(self, in_flight: int | None = None, *, cooling: float = 0.0, warmth: float = 1.0) -> Site:
         """This member as placement sees it.

@@ -164,9 +164,10 @@ def score(site: Site, lane: Lane, scene: Scene) -> Score:
     over = scene.now + ttft + decode - ask.deadline
     late = settings.late_price * over if over > 0 else 0.0
     if scene.first:  # a prefill is in the way of all that decode there; where it stays for long, usual company counts
-        crowd = 1 + (batch + foreign + scene.duty * lane.live_sessions) / 2
-        queue *= crowd
-        prefill *= crowd
+        usual = (batch + foreign + scene.duty * lane.live_sessions) / 2
+        queue *= 1 + usual
+        prefill *= 1 + usual
+        future += settings.first_turns * output * lane.seat * usual
     doubt = 0.0 if site.state == "up" else settings.doubt
     cold = 0.0
     if site.warmth < 1.0:
@@ -202,6 +203,8 @@ def pick(scores: Sequence[Score], home: Score | None, settings: Settings) -> Pic
     if best is None:
         return Picked(None, "nobody may take it")
     if home is None:
+        about = best.total * (1 + settings.alike) + settings.alike_seconds
+        best = min((s for s in scores if s.total <= about), key=lambda s: s[1:3])
         return Picked(best, "no prefix to stay at: new tokens times batch")
     if best is home:
         return Picked(home, "stays: its prefix lives here")

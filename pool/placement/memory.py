@@ -14,6 +14,7 @@ from pool.placement.truth import Truth
 from pool.placement.view import Ask
 from pool.types import Usage
 
+SLOW = 0.02
 SHY = 32  # answers of an endpoint from which all others learn what such a server costs
 
 
@@ -51,7 +52,8 @@ class Seen:
 
 
 class Memory:
-    """All servers and sessions. ``least`` has the lowest of each price, which no endpoint can be below."""
+    """All servers and sessions. ``least`` has the lowest of each price, which no endpoint can be below; ``duty`` is the
+    share of the live sessions that have a request in flight, averaged."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -62,6 +64,7 @@ class Memory:
         self.least = Lane("")
         self.foreign = self.foreign_waiting = 0.0
         self.in_flight = 0
+        self.duty = 0.3
         self._fleet = Cost()
 
     def server(self, name: str) -> Server:
@@ -77,12 +80,6 @@ class Memory:
         """The numbers of an endpoint that a choice reads."""
         lane = self._lanes.get(name)
         return self.server(name).lane if lane is None else lane
-
-    @property
-    def duty(self) -> float:
-        """The share of the live sessions that have a request in flight."""
-        live = self.sessions.live
-        return min(1.0, self.in_flight / live) if live else 1.0
 
     def emptiest(self) -> float:
         """The lowest share to which live sessions fill an endpoint's KV cache; 0 where one does not tell its size."""
@@ -103,6 +100,7 @@ class Memory:
         if moved:
             server.moves.append(now)
         self.sessions.put(ask.session, name, prompt.tokens, now)
+        self.duty += SLOW * (min(1.0, self.in_flight / self.sessions.live) - self.duty)
         return share, before
 
     def end(self, share: Share) -> bool:

@@ -158,11 +158,7 @@ class Placer:
     def _scene(self, ask: Ask, sites: Sequence[Site], now: float) -> Scene:
         memory, home = self._memory, self._memory.sessions.home(ask.session)
         depths = memory.residency.depths(ask.prompt.chain)
-        groups: dict[str, int] = {}
-        if depths:
-            for site in sites:
-                if site.group is not None and site.state != "down":
-                    groups[site.group] = max(groups.get(site.group, 0), depths.get(site.name, 0))
+        groups = _groups(sites, depths) if depths else {}
         foreign, waiting = memory.foreign, memory.foreign_waiting
         return Scene(ask, now, self.settings, home, depths, groups, foreign, waiting, memory.duty, home not in depths)
 
@@ -232,6 +228,15 @@ class Placer:
         if wait is None:
             return Picked(best, f"moves: {site.name} may not be asked now")
         return Picked(None, f"waits for {site.name}, which holds its prefix", again=wait)
+
+
+def _groups(sites: Sequence[Site], depths: dict[str, int]) -> dict[str, int]:
+    """How many of the chain's keys each sharing group holds, on whichever of its living members."""
+    groups: dict[str, int] = {}
+    for site in sites:
+        if site.group is not None and site.state != "down":
+            groups[site.group] = max(groups.get(site.group, 0), depths.get(site.name, 0))
+    return groups
 
 
 def _decision(scene: Scene, picked: Picked, rows: Rows) -> Decision:

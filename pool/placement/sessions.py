@@ -45,6 +45,11 @@ class Sessions:
         record = self._records.get(session)
         return record.home if record else None
 
+    def tokens(self, session: str) -> int:
+        """How large the session was last; 0 for one that is not known."""
+        record = self._records.get(session)
+        return record.tokens if record else 0
+
     def put(self, session: str, home: str, tokens: int, now: float) -> None:
         """The session goes there now, so many tokens large."""
         record = self._records.pop(session, None) or Record(home, tokens, now)

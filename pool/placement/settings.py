@@ -17,6 +17,9 @@ class Settings:
 
     least_gain: float = 0.25
     least_share: float = 0.2
+    alike: float = 0.05
+    alike_seconds: float = 0.02
+    """First turns' prices this near to the lowest, in share and in seconds, count as equal: fewer live tokens win."""
     idle_after: float = 300.0
     rehomed_share: float = 0.05
     rehomed_least: int = 2
@@ -31,6 +34,8 @@ class Settings:
     """Share of the KV cache that live sessions may fill before evictions are reckoned with."""
     next_turns: float = 3.0
     """How many turns to come count in the price of a cache that is too full for all who live on it."""
+    first_turns: float = 8.0
+    """How many turns a new session will share with the others there (uw-syfi/TraceLab: about 8 a request)."""
     default_kv_tokens: int = 500_000
     """Cap of the residency kept for an endpoint that does not tell its KV size."""
     most_sessions: int = 100_000

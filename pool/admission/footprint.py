@@ -24,24 +24,33 @@ PLACES = _places()  # counts of blocks at whose end keys are compared
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The forecast KV of one session: keys of its parts, from the first block on, and ``own`` tokens after them."""
+    """The KV of one session: keys of its parts, from the first block on, and ``own`` tokens after them.
+
+    ``ahead`` are the tokens by which it is forecast to grow in its next turns.
+    """
 
     keys: tuple[int, ...]
     block_tokens: float
     own: int
+    ahead: int = 0
 
     @property
     def tokens(self) -> int:
-        """All of it, as if nothing were shared."""
+        """All of it but what lies ahead, as if nothing were shared."""
         return self.own + (int(PLACES[len(self.keys) - 1] * self.block_tokens) if self.keys else 0)
 
 
-def footprint(prompt: Prompt, more: int) -> Footprint:
-    """The footprint of a prompt that will grow by ``more`` tokens."""
+def footprint(prompt: Prompt, output: int, ahead: int = 0) -> Footprint:
+    """The footprint of a prompt and its answer."""
     count = bisect_right(PLACES, len(prompt.chain))
     keys = tuple(prompt.chain[place - 1] for place in PLACES[:count])
     shared = int(PLACES[count - 1] * prompt.block_tokens) if count else 0
-    return Footprint(keys=keys, block_tokens=prompt.block_tokens, own=max(0, prompt.tokens - shared) + max(0, more))
+    return Footprint(
+        keys=keys,
+        block_tokens=prompt.block_tokens,
+        own=max(0, prompt.tokens - shared) + max(0, output),
+        ahead=max(0, ahead),
+    )
 
 
 def kept(before: Footprint, now: Footprint) -> int:

@@ -35,11 +35,17 @@ class LiveSet:
         self._headroom = headroom
         self._most = most
         self._demand = Demand()
+        self._ahead = 0
         self._ends: list[tuple[float, str]] = []
 
     @property
     def tokens(self) -> int:
         """KV tokens that the live sessions are forecast to need."""
+        return self._demand.tokens + self._ahead
+
+    @property
+    def needed(self) -> int:
+        """KV tokens that they have now."""
         return self._demand.tokens
 
     def bound(self, kv_tokens: int | None, now: float) -> float | None:
@@ -54,7 +60,7 @@ class LiveSet:
         if self._most is not None and len(self.seats) >= self._most:
             return False
         bound = self.bound(kv_tokens, now)
-        return bound is None or self.tokens + self._demand.added_by(footprint) <= bound
+        return bound is None or self.tokens + self._demand.added_by(footprint) + footprint.ahead <= bound
 
     def enter(self, session: str, footprint: Footprint) -> None:
         """A turn begins."""
@@ -94,6 +100,7 @@ class LiveSet:
         seat = self.seats.pop(session, None)
         if seat is not None:
             self._demand.remove(seat.footprint)
+            self._ahead -= seat.footprint.ahead
         return seat is not None
 
     def expire(self, now: float) -> None:
@@ -105,13 +112,16 @@ class LiveSet:
                 self.drop(session)
 
     def relieve(self, kv_tokens: int | None, now: float) -> None:
-        """Pause sessions between turns, the one expected back last first, until the rest is within the bound."""
+        """Pause sessions between turns, the one expected back last first, until the rest is within the bound.
+
+        What they need now counts, not what lies ahead: who was let in with room to grow may use it.
+        """
         self.expire(now)
         bound = self.bound(kv_tokens, now)
-        if bound is None or self.tokens <= bound:
+        if bound is None or self.needed <= bound:
             return
         idle = sorted((s for s in self.seats if not self.seats[s].turns), key=lambda s: self.seats[s].back)
-        while idle and self.tokens > bound and len(self.seats) > 1:
+        while idle and self.needed > bound and len(self.seats) > 1:
             self.drop(idle.pop())
             self.paused += 1
 
@@ -127,4 +137,5 @@ class LiveSet:
     def _put(self, session: str, seat: Seat) -> None:
         self.drop(session)
         self._demand.add(seat.footprint)
+        self._ahead += seat.footprint.ahead
         self.seats[session] = seat

@@ -48,7 +48,8 @@ class Presence:
         if live is not None:
             live.expire(now)
             live.returned(session.name, now)
-        return session, footprint(ask.prompt, self.sessions.more(ask, session, self._settings.turns_ahead))
+        ahead = self.sessions.ahead(session, self._settings.turns_ahead) if lasting else 0
+        return session, footprint(ask.prompt, ask.output_tokens, ahead)
 
     def lane(self, session: Session, tier: str) -> Lane:
         """Where a session stands: live, paused, or not seen there before."""
@@ -86,13 +87,13 @@ class Presence:
             return lasts
         if usage is not None:
             promised = max(decision.expected_hit, session.promised)
-            live.guard.answered(promised, usage.cached_tokens, live.tokens, now)
+            live.guard.answered(promised, usage.cached_tokens, live.needed, now)
         if usage is None or not lasts:
             self._give_up(live, session.name)
         else:
             grown = max(0, usage.prompt_tokens - ask.prompt.tokens) + usage.completion_tokens
-            ahead = self.sessions.more(ask, session, self._settings.turns_ahead) - ask.output_tokens
-            live.leave(session.name, footprint(ask.prompt, grown + ahead), *self._until(session, ask.tier, now))
+            need = footprint(ask.prompt, grown, self.sessions.ahead(session, self._settings.turns_ahead))
+            live.leave(session.name, need, *self._until(session, ask.tier, now))
         live.relieve(self._kv.get(endpoint), now)
         return lasts
 
@@ -136,7 +137,7 @@ class Presence:
         """Take an endpoint's counter of preemptions."""
         live = self._sets.get(endpoint)
         if live is not None:
-            live.guard.preempted(total, live.tokens, now)
+            live.guard.preempted(total, live.needed, now)
             live.relieve(self._kv.get(endpoint), now)
 
     def force(self, need: Footprint, site: Site, served: Callable[[str], float], now: float) -> bool:

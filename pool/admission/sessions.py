@@ -94,12 +94,10 @@ class Sessions:
                 return learned
         return max(GAP, elapsed)
 
-    def more(self, ask: Ask, session: Session | None, turns: int) -> int:
-        """Tokens that a session will have beyond its prompt, after this answer and ``turns`` more turns."""
-        growth = session.growth if session and session.growth is not None else None
-        if growth is None:
-            growth = self._growth.get(session.program if session else ask.program, GROWTH)
-        return ask.output_tokens + int(turns * growth)
+    def ahead(self, session: Session, turns: int) -> int:
+        """Tokens by which a session is expected to grow in so many turns."""
+        growth = session.growth if session.growth is not None else self._growth.get(session.program, GROWTH)
+        return int(turns * growth)
 
     def end(self, name: str) -> Session | None:
         """Forget a session."""

@@ -73,7 +73,6 @@ class Pool:
         """
         return await self._reply(
             request,
-            self.keys.chat(request.tier, request),
             lambda member, record, heard, partial: member.endpoint.chat(request, record, heard, partial),
         )
 
@@ -81,7 +80,6 @@ class Pool:
         """One raw completion. Raises as `chat` does."""
         return await self._reply(
             request,
-            self.keys.text(request.tier, request),
             lambda member, record, heard, partial: member.endpoint.complete(request, record, heard, partial),
         )
 
@@ -170,6 +168,25 @@ class Pool:
         """Why a request went where it went; None where that is no longer known."""
         return self._placer.explain(request_id)
 
+    def estimate(self, request: Request, tier: str) -> float | None:
+        """Seconds to the first token if a request went to ``tier`` now: its queue, its prefill less what it holds.
+
+        A pure look. None where nobody up could take it, or where no answer told yet how fast the tier reads.
+        """
+        sites = self._sender.sites(tier)
+        if not any(self._placer.prefill_seconds(site.name, 1) is not None for site in sites):
+            return None
+        there = request.model_copy(update={"tier": tier})
+        prompt = self.keys.chat(tier, there) if isinstance(there, ChatRequest) else self.keys.text(tier, there)
+        now = self._clock()
+        return self._placer.estimate(Trip(Need.of(there, prompt), now).ask(now), sites)
+
+    def estimate(self, request: ChatRequest | CompletionRequest, tier: str) -> float | None:
+        """Seconds to the first token if the request went to this tier now; None where nobody there can take it."""
+        told = request.model_copy(update={"tier": tier})
+        trip = Trip(Need.of(told, self._prompt(told)), self._clock())
+        return self._placer.estimate(trip.ask(self._clock()), self._sender.sites(tier))
+
     def acting(self, session: str, tool: str, expected: float | None = None) -> None:
         """A session runs a tool between two turns, for about so many seconds where that is known."""
         self._dispatch.acting(session, tool, expected)
@@ -205,9 +222,15 @@ class Pool:
             self._forget(name)
         return changed
 
-    async def _reply(self, request: Request, prompt: Prompt, call: Call) -> Reply:
+    def _prompt(self, request: Request) -> Prompt:
+        """The prompt as placement sees it. A tier's endpoints serve one model, so its name stands for that."""
+        if isinstance(request, ChatRequest):
+            return self.keys.chat(request.tier, request)
+        return self.keys.text(request.tier, request)
+
+    async def _reply(self, request: Request, call: Call) -> Reply:
         self._members(request.tier)
-        need = Need.of(request, prompt)
+        need = Need.of(request, self._prompt(request))
         trip = Trip(need, self._clock())
 
         async def start(member: Member, lease: Lease) -> Answer:

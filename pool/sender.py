@@ -188,7 +188,7 @@ class Sender:
         """
         task = asyncio.ensure_future(asking)
         try:
-            while not (await asyncio.wait({task}, timeout=self._left(member, watch)))[0]:
+            while not (await asyncio.wait({task}, timeout=min(watch.idle, self._left(member, watch))))[0]:
                 if self._left(member, watch) <= 0:
                     raise StalledError(f"endpoint {member.name}: {watch.verdict}")
             return task.result()

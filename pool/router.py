@@ -176,16 +176,8 @@ class Pool:
         sites = self._sender.sites(tier)
         if not any(self._placer.prefill_seconds(site.name, 1) is not None for site in sites):
             return None
-        there = request.model_copy(update={"tier": tier})
-        prompt = self.keys.chat(tier, there) if isinstance(there, ChatRequest) else self.keys.text(tier, there)
-        now = self._clock()
-        return self._placer.estimate(Trip(Need.of(there, prompt), now).ask(now), sites)
-
-    def estimate(self, request: ChatRequest | CompletionRequest, tier: str) -> float | None:
-        """Seconds to the first token if the request went to this tier now; None where nobody there can take it."""
-        told = request.model_copy(update={"tier": tier})
-        trip = Trip(Need.of(told, self._prompt(told)), self._clock())
-        return self._placer.estimate(trip.ask(self._clock()), self._sender.sites(tier))
+        there, now = request.model_copy(update={"tier": tier}), self._clock()
+        return self._placer.estimate(Trip(Need.of(there, self._prompt(there)), now).ask(now), sites)
 
     def acting(self, session: str, tool: str, expected: float | None = None) -> None:
         """A session runs a tool between two turns, for about so many seconds where that is known."""

@@ -74,6 +74,7 @@ async def _fitting(work: Work, talk: Talk) -> Reply:
             tier=work.tier,
             messages=talk.messages,
             session=work.attempt,
+            program=work.task.id,
             tools=talk.tools if talk.native else (),
             max_tokens=answer,
             deadline=_left(work),
@@ -125,6 +126,7 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
     if isinstance(call, Broken):
         return Result(f"error: {call.reason}", ok=False)
     left = max(1.0, work.ledger.budget.wall - work.ledger.spent().wall)
+    work.pool.acting(work.attempt, _doing(call))
     result = await kit.run(call.name, call.arguments, seconds=left)
     if call.name == "run_tests":
         talk.tested = result.ok
@@ -132,6 +134,13 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
         talk.changed, talk.tested = True, False
     if result.finish is None or talk.tested or talk.warned or not work.test_command:
         return result
+    work.pool.acting(work.attempt, "run_tests")
     tests = await kit.tests(left)
     talk.tested, talk.warned = tests.ok, True
     return result if tests.ok else Result(f"{prompts.UNTESTED}{tests.text}", kind="command", data=tests.data, ok=False)
+
+
+def _doing(call: Call) -> str:
+    """What a call runs, as far as it tells how long that takes: a shell's command by its first word."""
+    words = str(call.arguments.get("command", "")).split(maxsplit=1) if call.name == "shell" else []
+    return f"shell {words[0][:32]}" if words else call.name

@@ -149,6 +149,7 @@ class AttemptRun:
         except Exception as error:  # noqa: BLE001 - a sandbox that does not open or close is a value as well
             return broken(await self._fault(error))
         finally:
+            self._parts.pool.end_session(self._claim.attempt.id)
             self.ledger.flush()
 
     async def _seal(self, room: Room, result: AttemptResult) -> AttemptResult:

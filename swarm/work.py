@@ -23,6 +23,12 @@ class Chat(Protocol):
     async def native_tools(self, tier: str) -> bool:
         """Whether the tier's endpoints speak native tool calls; else they are spoken as text. Raises PoolError."""
 
+    def acting(self, session: str, tool: str, expected: float | None = None) -> None:
+        """A session runs a tool and will come back, after about ``expected`` seconds where that is known."""
+
+    def end_session(self, session: str) -> None:
+        """A session has had its last turn: whatever is kept for it may go."""
+
 
 class Ledger(Protocol):
     """The budget of the whole task, counted over all attempts."""

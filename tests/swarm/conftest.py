@@ -187,6 +187,7 @@ class Bench:
     broker: BrokerProcess
     strategies: dict[str, Any] = field(default_factory=lambda: {"auto": Fixing()})
     backend: ScriptedBackend = field(default_factory=ScriptedBackend)
+    pool: ScriptedPool = field(default_factory=lambda: ScriptedPool([]))
     test_command: str | None = TEST_COMMAND
     workers: int = 2
     ladder: tuple[str, ...] = ("small", "large")
@@ -214,7 +215,7 @@ class Bench:
             parts = Parts(
                 backend=self.backend,
                 spec=SandboxSpec(),
-                pool=ScriptedPool([]),
+                pool=self.pool,
                 broker=client,
                 workspace=lambda _: self.workspace,
                 strategy=lambda name: self.strategies[name],

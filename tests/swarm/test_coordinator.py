@@ -58,6 +58,7 @@ async def test_a_change_that_fails_the_tests_climbs_to_the_next_tier_and_then_en
     assert [attempt.tier for attempt in view.attempts] == ["small", "large"]
     assert bench.broker.pulls(name) == 0
     assert all(attempt.salvage for attempt in view.attempts)
+    assert bench.pool.ended == [attempt.id for attempt in view.attempts]  # the pool keeps no place for them
 
 
 async def test_a_tier_that_the_person_named_is_not_left(bench: Any, fixing: Any, name: str) -> None:

@@ -76,6 +76,17 @@ async def test_prompts_extend_byte_for_byte(desk) -> None:
         assert (after.tools, after.session) == (before.tools, before.session)
 
 
+async def test_pool_is_told_what_runs_between_the_turns_and_whose_they_are(desk) -> None:
+    at = await desk(FILES, [call("shell", command="ls -l | wc"), call("nonsense"), EDIT, FINISH])
+    await Agent().work(at.work)
+    session = at.work.attempt
+    told = [tool for name, tool, _ in at.pool.acted if name == session]
+    assert told[:2] == ["shell ls", "edit"]
+    assert len(at.pool.acted) == len(told)
+    assert {request.program for request in at.pool.requests} == {at.work.task.id}
+    assert {request.request_class for request in at.pool.requests} == {"default"}
+
+
 async def test_answers_without_a_call_are_nudged_then_given_up(desk) -> None:
     at = await desk(FILES, forever("Let me think about it."), native=False)
     done = await Agent().work(at.work)

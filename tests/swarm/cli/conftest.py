@@ -18,6 +18,10 @@ from typing import Protocol
 import pytest
 import uvicorn
 
+from pool.config import EndpointConfig
+from pool.errors import PoolConfigError
+from pool.placement.view import Decision, Row
+from pool.types import EndpointStatus
 from swarm.acceptance import plan
 from swarm.api import Desk, application
 from swarm.cli import app
@@ -49,6 +53,21 @@ from swarm.types import (
 ROOT = Path(__file__).parents[3]
 DIFF = "--- a/x\n+++ b/x\n+\x1b[31mred\x1b[0m\n"
 COMMIT = "1" * 40
+DECISION = Decision(
+    request="r-1",
+    session="s",
+    endpoint="box",
+    reason="its prefix lives there",
+    rows=(
+        Row("box", hit_tokens=640, seconds={"queue": 0.5, "prefill": 0.25}),
+        Row("far", left_out="its window of 4096 tokens is too small"),
+    ),
+    expected_ttft=0.75,
+    actual_ttft=0.8,
+    expected_hit=640,
+    actual_hit=512,
+    regret=0.0,
+)
 
 
 @dataclass(frozen=True)
@@ -197,7 +216,7 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         async with Store(self._settings.daemon.state / "swarm.db") as store:
             coordinator = Coordinator(store, InlineEngine(), lambda claim: ScriptedRun(store, claim), workers=4)
-            desk = Desk(store, coordinator, self._plan, _diff, _health, self._status)
+            desk = Desk(store, coordinator, self._plan, _diff, _health, self._status, servers=OneServer())
             config = uvicorn.Config(
                 application(desk), uds=str(self._settings.daemon.socket), log_level="error", lifespan="off"
             )
@@ -226,6 +245,31 @@ class Daemon:
             sandbox=SandboxView(backend="bwrap", version="0.8", proved=("no network",)),
             broker=BrokerView(socket=str(self._settings.broker.socket), reachable=True, uid=os.getuid()),
         )
+
+
+class OneServer:
+    """A pool of one endpoint that never changes."""
+
+    def status(self) -> tuple[EndpointStatus, ...]:
+        said = "\x1b[31mhi"
+        return (
+            EndpointStatus(name="box", tier="fast", url="http://127.0.0.1:9", state="up", model=said, phase="idle"),
+        )
+
+    def explain(self, request_id: str) -> Decision | None:
+        return DECISION if request_id == DECISION.request else None
+
+    def add(self, config: EndpointConfig) -> None:
+        raise PoolConfigError(f"there is an endpoint {config.name!r} already")
+
+    async def drain(self, name: str, within: float | None = None) -> bool:
+        raise PoolConfigError(f"there is no endpoint {name!r}")
+
+    def admit(self, name: str) -> None:
+        raise PoolConfigError(f"there is no endpoint {name!r}")
+
+    async def remove(self, name: str) -> None:
+        raise PoolConfigError(f"there is no endpoint {name!r}")
 
 
 async def _diff(_: TaskView) -> str:

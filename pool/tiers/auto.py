@@ -6,93 +6,117 @@ are left out and it is tried once more (SWE-agent/mini-swe-agent#721: there an o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pool.config import PoolConfig
-from pool.errors import ContextOverflowError, NoEndpointError
+from pool.errors import ContextOverflowError, NoEndpointError, PoolError
 from pool.tiers import size
 from pool.tiers.beneath import Beneath, Request, ask
 from pool.tiers.evidence import Book, Session
 from pool.tiers.policy import Move, Rung, decide
 from pool.types import ChatRequest, EndpointStatus, Reply
 
+LEAST = 0.001  # seconds that a request is given when its deadline is as good as over
+NEAR = 2  # tiers up and down whose price is asked
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A request as it is to be sent: to a plain tier, and why there."""
+    """A request as it is to be sent: to a plain tier, and why there. ``until`` is the end of its deadline; ``down`` are
+    tiers found without any living endpoint on the way, ``shortened`` tells that old tool results were left out."""
 
     request: Request
     move: Move
-    compacted: bool = False
+    until: float
+    down: frozenset[str] = frozenset()
+    shortened: bool = False
 
     @property
     def why(self) -> str:
         """The reason in words, as a reply records it."""
         verb = {"start": "", "stay": "stays: ", "climb": "climbs: ", "descend": "steps down: "}[self.move.kind]
-        return f"auto {verb}{self.move.why}{'; old tool results were left out' if self.compacted else ''}".strip()
+        return f"auto {verb}{self.move.why}{'; old tool results were left out' if self.shortened else ''}"
 
 
 class Auto:
     """Chooses a tier for each turn of each session, and remembers why it would choose another."""
 
-    def __init__(self, pool: Beneath, config: PoolConfig) -> None:
+    def __init__(self, pool: Beneath, config: PoolConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.rules = config.auto
         self.ladder = tuple(tier for tier in config.ladder if not config.auto.tiers or tier in config.auto.tiers)
         self.book = Book(config.auto)
         self._pool = pool
+        self._clock = clock
 
     async def answer(self, request: Request) -> Reply:
         """The answer of the tier that the policy names. Raises PoolError as that tier does, once no other may be
         asked: ContextOverflowError with the longest window where nothing is long enough."""
-        page = self.book.of(request.session)
-        down: set[str] = set()
-        shortened = False
-        for _ in range(2 * len(self.ladder) + 1):
-            settled = self.settle(request, down)
+        settled = self.settle(request)
+        while True:
             try:
                 reply = await ask(self._pool, settled.request)
-            except ContextOverflowError:
-                page.refuse(settled.request.tier, settled.request)
-                after = self._ahead(settled.request, down)
-                if after.kind != "climb" or not after.fits:
-                    if shortened or (shorter := self._shorter(settled.request)) is None:
-                        raise
-                    shortened, request = True, shorter
-            except NoEndpointError:
-                down.add(settled.request.tier)
-                if self._ahead(settled.request, down).kind != "climb":
+            except (ContextOverflowError, NoEndpointError) as error:
+                after = self.failed(settled, error)
+                if after is None:
                     raise
+                settled = after
             else:
                 self.learn(settled, reply)
-                why = f"{settled.why}; old tool results were left out" if shortened else settled.why
-                return reply.model_copy(update={"tier": settled.request.tier, "why": why})
-        raise AssertionError("every turn of the loop climbs, shortens or raises")
+                return reply.model_copy(update={"tier": settled.request.tier, "why": settled.why})
 
-    def settle(self, request: Request, down: set[str] | None = None) -> Settled:
-        """The request for a plain tier; the session stands there from now on. ``down`` are tiers found without any
-        living endpoint just now. To be followed by `learn` once the answer is there."""
-        page = self.book.of(request.session)
-        move = self._move(page, request, down or set())
-        page.moved(move, request)
-        update: dict[str, object] = {"tier": move.tier}
-        if self.rules.ask_logprobs:
-            update["logprobs"] = True
-        return Settled(request.model_copy(update=update), move)
+    def settle(self, request: Request) -> Settled:
+        """The request for a plain tier; the session stands there from now on. To be followed by `learn` once the answer
+        is there, or by `failed`."""
+        return self._settle(request, self._clock() + request.deadline)
+
+    def failed(self, settled: Settled, error: PoolError) -> Settled | None:
+        """What to send after a tier refused; None where the error is the caller's.
+
+        Too long: the next longer tier above, else the same without old tool results, once. Nobody up: the next tier
+        above. Each answer climbs or shortens, so this ends.
+        """
+        request, down, shortened = settled.request, settled.down, settled.shortened
+        if isinstance(error, ContextOverflowError):
+            self.book.of(request.session).refuse(request.tier, request)
+            ahead = self._move(request, down)
+            if ahead.kind != "climb" or not ahead.fits:
+                shorter = None if shortened else self._shorter(request)
+                if shorter is None:
+                    return None
+                request, shortened = shorter, True
+        elif isinstance(error, NoEndpointError):
+            down |= {request.tier}
+            if self._move(request, down).kind != "climb":
+                return None
+        else:
+            return None
+        return self._settle(request, settled.until, down, shortened=shortened)
 
     def learn(self, settled: Settled, reply: Reply) -> None:
         """Take what an answer showed."""
         self.book.of(settled.request.session).learn(settled.request, reply, self.rules)
 
-    def _ahead(self, request: Request, down: set[str]) -> Move:
-        """What would be decided now, without moving."""
-        return self._move(self.book.of(request.session), request, down)
+    def _settle(
+        self, request: Request, until: float, down: frozenset[str] = frozenset(), *, shortened: bool = False
+    ) -> Settled:
+        page = self.book.of(request.session)
+        move = self._move(request, down)
+        page.moved(move, request)
+        left = max(LEAST, min(request.deadline, until - self._clock()))
+        update: dict[str, object] = {"tier": move.tier, "deadline": left}
+        if self.rules.ask_logprobs:
+            update["logprobs"] = True
+        return Settled(request.model_copy(update=update), move, until, down, shortened)
 
-    def _move(self, page: Session, request: Request, down: set[str]) -> Move:
+    def _move(self, request: Request, down: frozenset[str]) -> Move:
+        """What the policy says now; nobody moves by it."""
+        page = self.book.of(request.session)
         rungs = tuple(self._rungs(page, request, down))
         return decide(page.evidence(request, self.rules), page.standing(), rungs, self.rules)
 
-    def _rungs(self, page: Session, request: Request, down: set[str]) -> Iterator[Rung]:
+    def _rungs(self, page: Session, request: Request, down: frozenset[str]) -> Iterator[Rung]:
         seen: dict[str, list[EndpointStatus]] = {}
         for one in self._pool.status():
             seen.setdefault(one.tier, []).append(one)
@@ -104,7 +128,7 @@ class Auto:
                 tier,
                 window=max(known, default=None),
                 up=tier not in down and (not ours or any(one.state != "down" for one in ours)),
-                price=self._pool.estimate(request, tier) if abs(index - at) < 3 else None,
+                price=self._pool.estimate(request, tier) if abs(index - at) <= NEAR else None,
                 too_long=page.too_long(tier, request),
             )
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pool.config import AUTO, PoolConfig
-from pool.errors import NoEndpointError, PoolConfigError
+from pool.errors import NoEndpointError, PoolConfigError, PoolError
 from pool.tiers.auto import Auto, Settled
 from pool.tiers.beneath import Beneath, Request
 from pool.tiers.naming import misfits
@@ -68,6 +68,10 @@ class Tiers:
     def learn(self, settled: Settled, reply: Reply) -> None:
         """Take what the answer to a settled request showed."""
         self._auto.learn(settled, reply)
+
+    def failed(self, settled: Settled, error: PoolError) -> Settled | None:
+        """What to send instead after a settled request was refused; None where the error is the caller's."""
+        return self._auto.failed(settled, error)
 
     def note(self, session: str, *, failed_check: bool) -> None:
         """What the orchestrator saw: a check of the session's work failed, or passed."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from pool.wire.metrics import Snapshot, parse
+from pool.wire.metrics import Snapshot, parse, restarted
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -86,3 +88,71 @@ def test_what_is_not_told_is_unknown_and_not_zero(text: str) -> None:
 def test_page_that_is_no_metrics_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse(text)
+
+
+def test_waiting_sleep_and_cache_are_told_as_they_are() -> None:
+    seen = parse(
+        'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 2\n'
+        'vllm:num_requests_waiting_by_reason{engine="1",reason="capacity"} 1\n'
+        'vllm:num_requests_waiting_by_reason{engine="1",reason="deferred"} 4\n'
+        'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 1\n'
+        'vllm:engine_sleep_state{engine="1",sleep_state="awake"} 0\n'
+        'vllm:engine_sleep_state{engine="1",sleep_state="discard_all"} 1\n'
+        'vllm:admission_rejections_total{reason="max_num_queued_reqs"} 3\n'
+        'vllm:cache_config_info{block_size="16",enable_prefix_caching="False",engine="0",kv_cache_max_concurrency="2.5",'
+        'kv_cache_size_tokens="1000"} 1\n'
+        'vllm:cache_config_info{block_size="16",enable_prefix_caching="False",engine="1",kv_cache_max_concurrency="2.5",'
+        'kv_cache_size_tokens="1000"} 1\n'
+    )
+    assert seen.waiting_by_reason == {"capacity": 3, "deferred": 4}
+    assert seen.asleep is True
+    assert seen.rejections == 3
+    assert (seen.cache.block_tokens, seen.cache.tokens, seen.cache.concurrency) == (16, 2000, 5.0)
+    assert seen.cache.prefix_caching is False
+    assert parse(VLLM).asleep is None
+
+
+def test_each_engine_is_seen_and_the_mean_beside_the_fullest() -> None:
+    """One series an engine: a sum of shares would say 100 % of a server that is half full."""
+    seen = parse(VLLM)
+    assert [(engine.name, engine.running, engine.kv_usage) for engine in seen.engines] == [
+        ("0", 2, 0.25),
+        ("1", 1, 0.75),
+    ]
+    assert (seen.kv_usage, seen.kv_usage_mean) == (0.75, 0.5)
+
+
+def test_hit_rate_is_of_a_span_and_llamacpp_counts_cached_tokens_apart() -> None:
+    early = Snapshot(prefix_queries=100, prefix_hits=0)
+    late = Snapshot(prefix_queries=300, prefix_hits=150)
+    assert late.hit_rate() == 0.5
+    assert late.hit_rate(early) == 0.75
+    assert early.hit_rate(early) is None
+    assert Snapshot().hit_rate() is None
+    assert parse(LLAMACPP).hit_rate() == 324 / 364
+
+
+def test_counters_that_go_back_or_a_later_birth_are_a_restart() -> None:
+    old = Snapshot(prompt_tokens=100, steps=10, started=1000.0)
+    assert restarted(old, Snapshot(prompt_tokens=5, steps=11))
+    assert restarted(old, Snapshot(prompt_tokens=200, steps=20, started=1500.0))
+    assert not restarted(old, Snapshot(prompt_tokens=100, steps=10, started=1000.0))
+    assert not restarted(old, Snapshot())
+    assert not restarted(None, old)
+    assert not restarted(old, None)
+
+
+def test_vllm_on_cpu_gives_itself_away_and_an_unknown_one_does_not() -> None:
+    line = 'vllm:cache_config_info{{block_size="{}",kv_cache_memory_bytes="{}",user_specified_block_size="{}"}} 1'
+    assert parse(line.format(128, 1073741824, "False")).cache.on_cpu is True
+    assert parse(line.format(16, "None", "False")).cache.on_cpu is False
+    assert parse(line.format(128, "None", "False")).cache.on_cpu is False
+    assert parse('vllm:cache_config_info{block_size="128"} 1').cache.on_cpu is None
+
+
+def test_buckets_are_not_what_a_scrape_costs() -> None:
+    """llm-d/llm-d#2118: scraping often is dear where every bucket is parsed."""
+    buckets = "".join(f'vllm:x_bucket{{engine="0",le="{number}"}} {number}\n' for number in range(20_000))
+    started = time.perf_counter()
+    assert parse(VLLM + buckets).load == 7
+    assert time.perf_counter() - started < 0.5

@@ -19,6 +19,8 @@ LEFT_TO_THE_DAEMON = {"__init__.py", "wire.py"}
 # Imports that stay inside a function, and why. Anything else belongs to the top of its file.
 HIDDEN_IMPORTS = {
     ("pool/llama_child.py", "xllamacpp"): "an optional dependency; its absence is told in words, not as a traceback",
+    ("pool/bench/drawing.py", "plotext"): "an extra; its absence is told in words",
+    ("pool/bench/png.py", "matplotlib.figure"): "an extra, and a second to load; its absence is told in words",
     ("swarm/strategies/probe.py", "coverage"): "it is run inside the sandbox, in each Python that the tests start",
 }
 

@@ -114,7 +114,7 @@ def _pieces(wish: Wish, part: Part) -> Iterable[Piece]:
 def _doubts(piece: Piece, release: Release) -> Iterable[tuple[bool | None, str]]:
     for kind, name in (("flag", piece.words[0]), *piece.needs):
         if (known := release.knows(kind, name)) is not True:
-            yield known, f"{name}: {release.why(kind, name)}"
+            yield known, release.why(kind, name) if kind == "flag" else f"{name}: {release.why(kind, name)}"
 
 
 def _paired(kept: list[Piece]) -> tuple[Piece, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from swarm.cli.pool.bench import bench
 from swarm.cli.pool.doctor import doctor
 from swarm.cli.pool.explain import explain
 from swarm.cli.pool.members import add, admit, drain, remove
@@ -25,6 +26,7 @@ app.command()(plan)
 app.command()(recipe)
 app.command()(serve)
 app.command()(up)
+app.command()(bench)
 
 
 @app.callback()

@@ -72,6 +72,10 @@ class Mind(Protocol):
         """Where KV events are published, by rank."""
         ...
 
+    def forget(self) -> None:
+        """Empty the cache."""
+        ...
+
     def wedge(self) -> None:
         """Stand still."""
         ...
@@ -139,6 +143,10 @@ class ScriptMind:
     def event_sources(self) -> JSON:
         """None."""
         return {}
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self._seen.clear()
 
     def wedge(self) -> None:
         """The server itself holds its tokens back."""
@@ -240,6 +248,10 @@ class EngineMind:
         told = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": self.publisher.address}
         more = {"replay_endpoint": self.publisher.replay_address, "topic": self.publisher.settings.topic}
         return {"0": {**told, **more, "buffer_steps": self.publisher.settings.buffer_steps}}
+
+    def forget(self) -> None:
+        """Empty the cache; what runs keeps its blocks."""
+        self.driver.engine.cache.clear()
 
     def wedge(self) -> None:
         """No further step."""

@@ -54,6 +54,7 @@ def servers(told: argparse.Namespace) -> list[PretendServer]:
             port=told.port + index if told.port else 0,
             kv_events=KvEvents() if told.kv_events else None,
             stream_interval=told.stream_interval,
+            dev_mode=True,
             record=False,
         )
         for index in range(told.engines)

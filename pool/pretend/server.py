@@ -60,6 +60,7 @@ class PretendServer:
     engine's; the length of an output that no script tells is `max_tokens`, or `vllm_xargs.output_tokens`. Its KV events
     are published where ``kv_events`` says so. ``details`` False leaves cached tokens untold. ``stream_interval`` and
     ``keep_alive`` (seconds) are vLLM's flags. While it has work, a probe is answered after ``probe_delay`` seconds.
+    ``dev_mode`` opens the routes of vLLM's VLLM_SERVER_DEV_MODE: /is_sleeping and /reset_prefix_cache.
     """
 
     script: Script = None
@@ -76,6 +77,7 @@ class PretendServer:
     stream_interval: int = 1
     keep_alive: float | None = None
     probe_delay: float = 0.0
+    dev_mode: bool = False
     record: bool = True
     requests: list[Recorded] = field(default_factory=list)
     probes: list[Recorded] = field(default_factory=list)
@@ -165,8 +167,13 @@ class PretendServer:
         self._mind = ScriptMind() if self.engine is None else EngineMind(self.engine, self.kv_events)
 
     def _app(self) -> Starlette:
+        dev = [
+            Route("/is_sleeping", self._is_sleeping),
+            Route("/reset_prefix_cache", self._reset_prefix_cache, methods=["POST"]),
+        ]
         return Starlette(
             routes=[
+                *(dev if self.dev_mode else ()),
                 Route("/health", self._health),
                 Route("/version", self._version),
                 Route("/metrics", self._metrics),
@@ -197,6 +204,13 @@ class PretendServer:
 
     async def _kv_event_sources(self, _: Request) -> Response:
         return JSONResponse(self._mind.event_sources())
+
+    async def _is_sleeping(self, _: Request) -> Response:
+        return JSONResponse({"is_sleeping": False})
+
+    async def _reset_prefix_cache(self, _: Request) -> Response:
+        self._mind.forget()
+        return Response(status_code=200)
 
     async def _tokenize(self, request: Request) -> Response:
         found = ids(encoded_prompt(await request.json(), self._mind.tokenizer))

@@ -26,9 +26,12 @@ PARTS = ("queue", "prefill", "transfer", "decode", "future", "late", "doubt", "c
 
 @dataclass(slots=True)
 class Scene:
-    """What all candidates of one choice have in common. ``depths`` and ``groups`` say how many of the chain's keys an
-    endpoint and a sharing group hold, ``foreign`` and ``foreign_waiting`` are usual where an endpoint's are unknown,
-    ``duty`` is the busy share of the live sessions, ``first`` whether there is no place to stay at."""
+    """What all candidates of one choice have in common.
+
+    ``depths`` and ``groups`` say how many of the chain's keys an endpoint and a sharing group hold, ``exact`` has the
+    tokens that endpoints themselves told to hold; ``foreign`` and ``foreign_waiting`` are usual where an endpoint's are
+    unknown, ``duty`` is the busy share of the live sessions, ``first`` whether there is no place to stay at.
+    """
 
     ask: Ask
     now: float
@@ -36,6 +39,7 @@ class Scene:
     home: str | None
     depths: dict[str, int]
     groups: dict[str, int]
+    exact: dict[str, int]
     foreign: float = 0.0
     foreign_waiting: float = 0.0
     duty: float = 1.0
@@ -114,12 +118,24 @@ def may_fit(ask: Ask, site: Site, tried: Collection[str]) -> bool:
     return not barred(ask, replace(site, window=None), tried)
 
 
+def held_tokens(scene: Scene, site: Site) -> float:
+    """Tokens of the prompt that the endpoint or its sharing group holds, before they are counted in whole blocks."""
+    if site.name in scene.exact:
+        return scene.exact[site.name]
+    keys = scene.depths.get(site.name, 0)
+    if site.group is not None and site.transfer_rate:
+        keys = max(keys, scene.groups.get(site.group, 0))
+    return keys * scene.ask.prompt.block_tokens
+
+
 def hits(ask: Ask, site: Site, lane: Lane, scene: Scene) -> tuple[int, int]:
     """Tokens of the prompt that the endpoint would find in its own cache, and through its sharing group.
 
     Whole blocks of its own size, and never the whole prompt: the last token is always computed.
     """
     hit = _whole(ask, site, scene.depths.get(site.name, 0) * lane.trust)
+    if (exact := scene.exact.get(site.name)) is not None:
+        hit = min(exact, ask.prompt.tokens - 1)
     if site.group is None or not site.transfer_rate:
         return hit, hit
     return hit, max(hit, _whole(ask, site, scene.groups.get(site.group, 0)))
@@ -134,7 +150,7 @@ def score(site: Site, lane: Lane, scene: Scene) -> Score:
     """The price of one endpoint in seconds. One long function: it runs for every endpoint of every request."""
     ask, settings = scene.ask, scene.settings
     tokens, output = ask.prompt.tokens, ask.output_tokens
-    hit, near = hits(ask, site, lane, scene) if scene.depths else (0, 0)
+    hit, near = hits(ask, site, lane, scene) if scene.depths or scene.exact else (0, 0)
     new = tokens - near
     base, token, pair = lane.base, lane.token, lane.pair
     prefill = base + token * new + pair * new * (near + new / 2)

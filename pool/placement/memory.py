@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass
 
+from pool.placement.blocks import token_chain
 from pool.placement.cost import Cost
+from pool.placement.kvevents import Published
 from pool.placement.load import Lane, Share
 from pool.placement.residency import Residency
 from pool.placement.sessions import Sessions
 from pool.placement.settings import Settings
 from pool.placement.truth import Truth
-from pool.placement.view import Ask
+from pool.placement.view import Ask, Prompt
 from pool.types import Usage
 
 SLOW = 0.02
@@ -65,6 +68,8 @@ class Memory:
         self.foreign = self.foreign_waiting = 0.0
         self.in_flight = 0
         self.duty = 0.3
+        self.views: dict[str, Published] = {}
+        self._resets: dict[str, int] = {}
         self._fleet = Cost()
 
     def server(self, name: str) -> Server:
@@ -80,6 +85,24 @@ class Memory:
         """The numbers of an endpoint that a choice reads."""
         lane = self._lanes.get(name)
         return self.server(name).lane if lane is None else lane
+
+    def published(self, prompt: Prompt) -> dict[str, int]:
+        """Tokens of the prompt that endpoints told to hold. One that missed some events may hold more than it told."""
+        found: dict[str, int] = {}
+        chains: dict[int, array[int]] = {}
+        for name, view in self.views.items():
+            if view.resets != self._resets.get(name, view.resets):
+                self.restarted(name)
+            self._resets[name] = view.resets
+            size = view.block_tokens
+            if size is None or not len(prompt.token_ids):
+                continue
+            if size not in chains:
+                chains[size] = token_chain(prompt.token_ids, size, prompt.token_root)
+            keys = view.hit(chains[size])
+            if keys or view.whole:
+                found[name] = keys * size
+        return found
 
     def emptiest(self) -> float:
         """The lowest share to which live sessions fill an endpoint's KV cache; 0 where one does not tell its size."""
@@ -150,6 +173,8 @@ class Memory:
         """An endpoint was removed."""
         self.residency.remove(name)
         self.sessions.leave(name)
+        self.views.pop(name, None)
+        self._resets.pop(name, None)
         if self.servers.pop(name, None):
             del self._lanes[name]
             self._reprice()

@@ -17,12 +17,14 @@ from pool.placement.choice import (
     barred,
     enough,
     floor,
+    held_tokens,
     may_fit,
     patience,
     pick,
     score,
 )
 from pool.placement.cost import Cost
+from pool.placement.kvevents import Published
 from pool.placement.load import Load
 from pool.placement.memory import Before, Memory, Seen
 from pool.placement.record import LeftOut, Log, Regret, Rows
@@ -93,6 +95,13 @@ class Placer:
         depth, used = self._memory.residency.insert(endpoint, ask.prompt.chain, ask.prompt.block_tokens, now)
         self._memory.learn(ask, endpoint, Before(now, depth, used, 0, 0), Seen(ttft, seconds, usage), now)
 
+    def publish(self, name: str, view: Published | None) -> None:
+        """What an endpoint tells of its own blocks, kept up to date by whoever listens to it; None: nobody does."""
+        if view is None:
+            self._memory.views.pop(name, None)
+        else:
+            self._memory.views[name] = view
+
     def restarted(self, name: str) -> None:
         """The endpoint is another process than before: its cache is empty."""
         self._memory.restarted(name)
@@ -160,14 +169,27 @@ class Placer:
         depths = memory.residency.depths(ask.prompt.chain)
         groups = _groups(sites, depths) if depths else {}
         foreign, waiting = memory.foreign, memory.foreign_waiting
-        return Scene(ask, now, self.settings, home, depths, groups, foreign, waiting, memory.duty, home not in depths)
+        exact = memory.published(ask.prompt) if memory.views else {}
+        scene = Scene(ask, now, self.settings, home, depths, groups, exact, foreign, waiting, memory.duty)
+        if home in depths or home in exact or groups:
+            at_home = (site for site in sites if site.name == home)
+            held = max((held_tokens(scene, site) for site in at_home), default=0)
+            # of a session that lost more than half of its prefix there is little to stay at
+            scene.first = 2 * held < min(memory.sessions.tokens(ask.session), ask.prompt.tokens)
+        return scene
 
     def _stay(
         self, scene: Scene, sites: Sequence[Site], tried: Collection[str], allow: Allow | None
     ) -> Decision | None:
         """The home, where nobody else can come near its price however idle; None where they must be priced too."""
         site = next((site for site in sites if site.name == scene.home), None)
-        if site is None or site.group is not None or barred(scene.ask, site, tried) or (allow and allow(site.name)):
+        if (
+            site is None
+            or site.group is not None
+            or scene.exact
+            or barred(scene.ask, site, tried)
+            or (allow and allow(site.name))
+        ):
             return None
         home = self._scores((site,), scene)[0]
         elsewhere = max((depth for name, depth in scene.depths.items() if name != scene.home), default=0)

@@ -15,13 +15,15 @@ class Prompt:
     ``chain`` has one key for each whole block from the first on; a key stands for its block and all before it, so two
     prompts that share key i share the first i+1 blocks. ``tokens`` is an estimate until a server has told, and
     ``block_tokens`` are the tokens that one key stands for, a fraction where blocks are counted in bytes.
-    ``token_ids`` are given where a server told them; only with them can its published KV events be matched.
+    ``token_ids`` are given where a server told them; only with them can its published KV events be matched, from
+    ``token_root`` on, which parts what may not be shared.
     """
 
     tokens: int
     chain: Sequence[int] = ()
     block_tokens: float = 16
     token_ids: Sequence[int] = ()
+    token_root: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,90 @@
+"""Listens to the KV events of one endpoint over ZMQ, and asks again for those that were missed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import zmq
+import zmq.asyncio
+
+from pool.config import EndpointConfig
+from pool.placement.kvevents import Feed, Published
+
+log = logging.getLogger(__name__)
+
+REPLAY_PATIENCE = 5.0  # seconds without a word after which a replay has failed
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+class KvListener:
+    """Keeps `view`, what an endpoint told of its blocks. Give it time with `running`; sockets reconnect by themselves.
+
+    A listener that comes late or misses a batch asks for a replay; without one, the view begins anew, with a gap.
+    """
+
+    def __init__(self, config: EndpointConfig, *, patience: float = REPLAY_PATIENCE) -> None:
+        if config.kv_events is None:
+            raise ValueError(f"endpoint {config.name}: it names no address of KV events")
+        self.name = config.name
+        self.view = Published()
+        self._events = config.kv_events
+        self._replay = config.kv_replay
+        self._patience = patience
+        self._feed = Feed(self.view)
+        self._asking: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Listen until the block ends."""
+        context = zmq.asyncio.Context()
+        socket = context.socket(zmq.SUB)
+        socket.subscribe(b"")
+        socket.connect(self._events)
+        listening = asyncio.create_task(self._listen(context, socket))
+        self._asking = asyncio.create_task(self._catch_up(context, self._feed.begin()))
+        try:
+            yield
+        finally:
+            tasks = [task for task in (listening, self._asking) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            context.destroy(linger=0)
+
+    def restarted(self) -> None:
+        """The endpoint is another process than before, and it may be long before its first event says so."""
+        self.view.emptied()
+
+    async def _listen(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
+        while True:
+            frames = await socket.recv_multipart()
+            if len(frames) != 3:
+                continue
+            start = self._feed.take(int.from_bytes(frames[1], "big"), frames[2])
+            if start is not None:
+                self._asking = asyncio.create_task(self._catch_up(context, start))
+
+    async def _catch_up(self, context: zmq.asyncio.Context, start: int) -> None:
+        """Ask for what was missed; whatever comes of it, go on with what is there."""
+        try:
+            if self._replay is not None:
+                await self._ask(context, self._replay, start)
+        except (TimeoutError, zmq.ZMQError) as error:
+            log.info("endpoint %s: no replay of its KV events (%s)", self.name, type(error).__name__)
+        if not self._feed.ended():
+            log.info("endpoint %s: KV events from number %d on are lost; its view begins anew", self.name, start)
+
+    async def _ask(self, context: zmq.asyncio.Context, address: str, start: int) -> None:
+        with context.socket(zmq.DEALER) as socket:
+            socket.linger = 0
+            socket.connect(address)
+            await socket.send_multipart((b"", start.to_bytes(8, "big")))
+            while True:
+                async with asyncio.timeout(self._patience):
+                    frames = await socket.recv_multipart()
+                if len(frames) != 4 or frames[2] == END:
+                    return
+                self._feed.replayed(int.from_bytes(frames[2], "big"), frames[3])

@@ -14,7 +14,7 @@ from pool.relay import Piece, Relay
 from pool.resume import can, continued, safe, spliced
 from pool.sender import Sender
 from pool.trip import Started, Trip
-from pool.types import Usage
+from pool.types import Choice, Usage
 from pool.wire.assembly import whole
 from pool.wire.capability import Record
 from pool.wire.fields import ceiling
@@ -129,6 +129,11 @@ class Relayed:
     def model(self) -> str:
         """The model as the endpoint calls it."""
         return self._model
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """What the endpoint answered, once that is whole. Raises TransientError before."""
+        return self._now.value.relay.assembly.done()[0]
 
     @property
     def attempts(self) -> int:

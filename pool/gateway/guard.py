@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from uvicorn.config import Config
@@ -11,7 +12,7 @@ from uvicorn.server import ServerState
 
 from pool.config import GatewayConfig
 from pool.gateway.replies import Refusal
-from pool.gateway.web import ABORT
+from pool.gateway.web import CONNECTION
 
 
 class Crowd(ServerState):
@@ -30,9 +31,19 @@ class Guarded(HttpToolsProtocol):
         super().__init__(config, state, {})
         self._crowd = state
         self._limits = limits
+        self.hung_up: Callable[[], None] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._head = 0  # bytes of the head that is arriving
         self._named = 0  # bytes of its headers alone
+
+    @property
+    def jammed(self) -> bool:
+        """Whether the client does not read as fast as it is written to."""
+        return self.flow.write_paused
+
+    def abort(self) -> None:
+        """Cut it."""
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The first head is awaited from now on."""
@@ -44,6 +55,8 @@ class Guarded(HttpToolsProtocol):
         """Nothing is awaited any more."""
         self._head_done()
         super().connection_lost(exc)
+        if self.hung_up is not None:
+            self.hung_up()
         if not self._crowd.connections:
             self._crowd.quiet.set()
 
@@ -59,10 +72,10 @@ class Guarded(HttpToolsProtocol):
             self._refuse()
 
     def on_message_begin(self) -> None:
-        """Give the request the means to cut its connection."""
+        """Give the request its connection."""
         super().on_message_begin()
         self._named = 0
-        self.scope["extensions"] = cast("Any", {ABORT: self.transport.abort})
+        self.scope["extensions"] = cast("Any", {CONNECTION: self})
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Drop what is beyond the limit, so that it cannot pile up."""

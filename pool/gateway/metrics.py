@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -12,6 +13,19 @@ from pool.types import EndpointStatus, Usage
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 WAITS = (0.001, *SECONDS)
+
+
+CLASSES = ("interactive", "default", "bulk")
+KINDS = ("prompt", "completion", "cached")
+
+
+class Series(NamedTuple):
+    """The series of one endpoint and class."""
+
+    retries: Counter
+    ttft: Histogram
+    seconds: Histogram
+    waits: Histogram
 
 
 class Metrics:
@@ -36,6 +50,31 @@ class Metrics:
             "swarm_gateway_queue_wait_seconds", "Wait for a place.", both, buckets=WAITS, registry=to
         )
         to.register(_Endpoints(status))
+        self.running = {name: self.in_flight.labels(name) for name in CLASSES}
+        self._series: dict[tuple[str, str], Series] = {}
+        self._requests: dict[tuple[str, str, str, str], Counter] = {}
+        self._tokens: dict[str, tuple[Counter, ...]] = {}
+
+    def of(self, endpoint: str, request_class: str) -> Series:
+        """The series of an endpoint and a class; kept, since looking them up takes longer than counting."""
+        kept = self._series.get((endpoint, request_class))
+        if kept is None:
+            labels = (endpoint, request_class)
+            kept = self._series[labels] = Series(
+                self.retries.labels(*labels),
+                self.ttft.labels(*labels),
+                self.seconds.labels(*labels),
+                self.waits.labels(*labels),
+            )
+        return kept
+
+    def counted(self, endpoint: str, request_class: str, key: str, status: str) -> None:
+        """Count an answer."""
+        labels = (endpoint, request_class, key, status)
+        kept = self._requests.get(labels)
+        if kept is None:
+            kept = self._requests[labels] = self.requests.labels(*labels)
+        kept.inc()
 
     def page(self) -> bytes:
         """The exposition, as Prometheus reads it."""
@@ -43,10 +82,14 @@ class Metrics:
 
     def spent(self, key: str, usage: Usage) -> None:
         """Count an answer's tokens."""
-        self.tokens.labels(key, "prompt").inc(usage.prompt_tokens)
-        self.tokens.labels(key, "completion").inc(usage.completion_tokens)
-        if usage.cached_tokens is not None:
-            self.tokens.labels(key, "cached").inc(usage.cached_tokens)
+        kept = self._tokens.get(key)
+        if kept is None:
+            kept = self._tokens[key] = tuple(self.tokens.labels(key, kind) for kind in KINDS)
+        for counter, tokens in zip(
+            kept, (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens), strict=True
+        ):
+            if tokens:
+                counter.inc(tokens)
 
 
 class _Endpoints(Collector):

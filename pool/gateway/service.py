@@ -15,6 +15,8 @@ from pool.router import Pool
 from pool.tiers.front import Tiers
 
 Clock = Callable[[], float]
+FRESH = 1.0  # seconds for which it is believed who serves a name
+MOST_NAMES = 10_000
 
 
 @dataclass
@@ -29,6 +31,11 @@ class Service:
     clock: Clock = time.monotonic
     draining: bool = False
     trees: Trees = field(default_factory=Trees)
+
+    def __post_init__(self) -> None:
+        self._plain = frozenset(self.pool.config.tiers)
+        self._known: dict[str, Target] = {}
+        self._known_until = 0.0
 
     @classmethod
     def of(cls, pool: Pool, environ: Mapping[str, str], clock: Clock = time.monotonic) -> Service:
@@ -56,6 +63,16 @@ class Service:
 
     def target(self, name: str) -> Target:
         """What a request's ``model`` means."""
-        endpoints = self.pool.status()
-        tiers = dict.fromkeys((*self.pool.config.tiers, *(one.tier for one in endpoints)))
-        return target(name, tiers, self.virtual, endpoints)
+        if name in self._plain:
+            return Target("tier", tier=name)
+        if self.clock() >= self._known_until:  # a look at every endpoint costs more than the rest of a request
+            self._known = {}
+            self._known_until = self.clock() + FRESH
+        found = self._known.get(name)
+        if found is None:
+            endpoints = self.pool.status()
+            tiers = dict.fromkeys((*self._plain, *(one.tier for one in endpoints)))
+            found = target(name, tiers, self.virtual, endpoints)
+            if len(self._known) < MOST_NAMES:
+                self._known[name] = found
+        return found

@@ -63,6 +63,18 @@ def chat_request(body: Mapping[str, Any], frame: Frame, *, strict: bool) -> Chat
         raise wrong(first["msg"], ".".join(str(part) for part in first["loc"])) from None
 
 
+def put_messages(body: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
+    """The body with the texts of a request whose old tool results were left out; all else stays as it was sent."""
+    pairs = zip(body["messages"], request.messages, strict=True)
+    return {
+        **body,
+        "messages": [
+            raw if _text(raw.get("content"), strict=False) == message.content else raw | {"content": message.content}
+            for raw, message in pairs
+        ],
+    }
+
+
 def chat_object(reply: Reply, number: str, created: int) -> dict[str, Any]:
     """The reply as a chat completion."""
     choices = [

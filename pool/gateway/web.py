@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from pool.gateway.replies import Refusal, RefusedError
@@ -15,7 +15,7 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-ABORT = "gateway.abort"  # name of the extension by which a connection is cut
+CONNECTION = "gateway.connection"  # name of the extension that gives a request its connection
 JSON_TYPE = (b"content-type", b"application/json")
 STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -26,6 +26,19 @@ STREAM_HEADERS = (
 
 class GoneError(Exception):
     """The client hung up, or read nothing for too long."""
+
+
+class Connection(Protocol):
+    """What a request needs of its connection. ``hung_up`` is called when the client has gone."""
+
+    hung_up: Callable[[], None] | None
+
+    @property
+    def jammed(self) -> bool:
+        """Whether the client does not read as fast as it is written to."""
+
+    def abort(self) -> None:
+        """Cut it; closing it would wait for a reader that does not read."""
 
 
 class Exchange:
@@ -40,6 +53,7 @@ class Exchange:
         self.complete = False
         self.extra: list[Header] = []
         self.torn: Callable[[Refusal], bytes] = Refusal.event
+        self._connection: Connection = scope["extensions"][CONNECTION]
         self._receive = receive
         self._send = send
         self._stall_timeout = stall_timeout
@@ -105,23 +119,20 @@ class Exchange:
         task = asyncio.current_task()
         gone = False
 
-        def hung_up(watch: asyncio.Future[Event]) -> None:
+        def hung_up() -> None:
             nonlocal gone
-            if task is not None and not watch.cancelled() and not self.complete:
+            if task is not None and not self.complete:
                 gone = True
                 task.cancel()
 
-        watch = asyncio.ensure_future(self._receive())
-        watch.add_done_callback(hung_up)
+        self._connection.hung_up = hung_up
         try:
             await work
         except asyncio.CancelledError:
             if not gone or (task is not None and task.uncancel() > 0):
                 raise
         finally:
-            work.close()
-            watch.remove_done_callback(hung_up)
-            watch.cancel()
+            self._connection.hung_up = None
         return not gone
 
     async def _read(self, most: int) -> bytes:
@@ -144,19 +155,17 @@ class Exchange:
 
     async def _write(self, body: bytes, *, last: bool) -> None:
         self.complete = self.complete or last
+        event = {"type": "http.response.body", "body": body, "more_body": not last}
+        if not self._connection.jammed:  # nothing to wait for
+            await self._send(event)
+            return
         try:
             async with asyncio.timeout(self._stall_timeout):
-                await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+                await self._send(event)
         except TimeoutError:
-            self._abort()
+            self.complete = True
+            self._connection.abort()
             raise GoneError from None
-
-    def _abort(self) -> None:
-        """Cut the connection: closing it would wait for a reader that does not read."""
-        self.complete = True
-        abort = self.scope.get("extensions", {}).get(ABORT)
-        if abort is not None:
-            abort()
 
 
 def _too_big(most: int) -> RefusedError:

@@ -80,7 +80,7 @@ async def _serve(config: PoolConfig, *, as_json: bool) -> None:
 
 
 async def _look(pool: Pool, tier: str) -> None:
-    """Give a tier's servers a moment to be found; requests would wait for them as well, the list of models would not."""
+    """Give a tier a moment to be found: requests would wait for it anyway, the list of models would not."""
     with contextlib.suppress(PoolError):
         await pool.ready(tier, timeout=LOOK)
 

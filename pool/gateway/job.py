@@ -1,0 +1,65 @@
+"""One request on its way through the gateway: what was asked, by whom, and what is known of the answer so far."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pool.gateway.identity import identify
+from pool.gateway.keys import Caller
+from pool.gateway.reading import Asked, class_of, deadline_of
+from pool.gateway.service import Service
+from pool.gateway.speech import AsItIs, Speech
+from pool.gateway.virtual import Frame
+from pool.gateway.web import Exchange
+from pool.types import RequestClass, Usage
+from pool.wire.gate import ordered
+
+GONE = "499"  # the status under which a client that hung up is counted
+
+
+@dataclass(slots=True)
+class Job:
+    """``began`` and ``first_at`` are on the service's clock, ``waited`` is in seconds."""
+
+    asked: Asked
+    caller: Caller
+    frame: Frame
+    number: str
+    began: float
+    speech: Speech
+    endpoint: str = "none"
+    status: str = "500"
+    first_at: float | None = None
+    waited: float = 0.0
+    attempts: int = 1
+    usage: Usage | None = None
+
+    @property
+    def request_class(self) -> RequestClass:
+        """Its class."""
+        return self.frame.request_class
+
+
+def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -> Job:
+    """The job that a request makes."""
+    identity = identify(exchange.headers, asked.body, "" if caller.name == "anybody" else caller.name)
+    body, wanted = ordered(asked.body)
+    frame = Frame(
+        tier=asked.model,
+        session=identity.session,
+        program=service.trees.root(identity),
+        request_class=caller.lowered(class_of(exchange.headers) or wanted),
+        deadline=deadline_of(exchange.headers, service.config.deadline, stream=asked.stream),
+    )
+    number = f"req-{uuid.uuid4().hex}"
+    exchange.extra.append((b"x-request-id", number.encode()))
+    return Job(asked.with_body(dict(body)), caller, frame, number, service.clock(), AsItIs())
+
+
+def tell(exchange: Exchange, told: Iterable[tuple[str, str]]) -> None:
+    """Have the answer's head say who answers. Values become printable ASCII of bounded length."""
+    for name, value in told:
+        clean = "".join(c if " " <= c <= "~" else "?" for c in value[:200])
+        exchange.extra.append((b"x-swarm-" + name.encode(), clean.encode()))

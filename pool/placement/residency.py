@@ -10,6 +10,7 @@ import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import count
+from math import ceil
 
 Chain = Sequence[int]
 _ORDER = count()
@@ -242,7 +243,7 @@ class Residency:
             if hold.used != used:
                 heapq.heappush(shelf.queue, (hold.used, -node.start, node.order, node))
                 continue
-            over = int((shelf.tokens - shelf.cap) / node.tokens) + 1
+            over = max(1, ceil((shelf.tokens - shelf.cap) / node.tokens - 1e-9))
             if over < hold.count:
                 heapq.heappush(shelf.queue, (used, -node.start, node.order, node))
             self._shrink(name, node, max(0, hold.count - over))

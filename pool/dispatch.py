@@ -7,17 +7,18 @@ exactly once, by its lease. Everything but `place` is plain synchronous code wit
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from pool.admission.classes import LEVELS, OVERDUE, RANKS, Classes
+from pool.admission.classes import LEVELS, RANKS, Classes
 from pool.admission.fairness import Service, used, weight
 from pool.admission.footprint import Footprint
 from pool.admission.line import Line, Scene, Sites, able
 from pool.admission.presence import Presence
 from pool.admission.queue import Lane, Ticket, rank_of
-from pool.admission.refusals import WHY_LIVE, expired, full, hopeless, late, nobody
+from pool.admission.refusals import WHY_LIVE, awaited, expired, full, hopeless, late, nobody
 from pool.admission.report import Stats, Waiting
 from pool.admission.sessions import Session
 from pool.config import PoolConfig
@@ -31,7 +32,8 @@ from pool.wire.metrics import Snapshot
 TICK = 0.25  # seconds between looks while somebody waits, for what no event tells of
 LOOKS, TICK_LOOKS = 8, 256  # waiting requests that one event, or one tick, may look at in vain
 LEARNED = 8  # first tokens after which an endpoint's speed counts as known
-LIVE_LOOKS = 2  # of those that a full live set keeps out
+OPEN: frozenset[Lane] = frozenset()
+ENTERING: frozenset[Lane] = frozenset({"paused", "new"})
 Outcome = Lease | PoolError
 Clock = Callable[[], float]
 
@@ -48,6 +50,7 @@ class Dispatch:
         self._presence = Presence(settings.admission, placer.prefill_seconds)
         self._lines: dict[str, Line] = {}
         self._bound: dict[int, tuple[Session, Footprint, Callable[[Outcome], None]]] = {}
+        self._held: Counter[str] = Counter()
         self._stats = Stats()
         self._number = 0
         self._draining = False
@@ -102,12 +105,16 @@ class Dispatch:
             return ticket
         self._bound[ticket.number] = (session, need, settle)
         line.queue.push(ticket)
-        self._drain(line, LOOKS)
+        try:
+            self._drain(line, LOOKS)
+        except BaseException:
+            self.withdraw(ticket, look=False)
+            raise
         if ticket.waiting and (error := hopeless(line, ticket, self._classes, now)):
             self._end(line, ticket, error)
         return ticket
 
-    def withdraw(self, ticket: Ticket) -> None:
+    def withdraw(self, ticket: Ticket, *, look: bool = True) -> None:
         """Nobody waits for this ticket any more. One that is settled is left alone."""
         if ticket.waiting:
             line = self._lines[ticket.ask.tier]
@@ -115,7 +122,8 @@ class Dispatch:
             session, _, _ = self._bound.pop(ticket.number)
             self._presence.withdrew(session, line.tier, self._clock())
             self._stats.withdrawn += 1
-            self._drain(line, LOOKS)
+            if look:
+                self._drain(line, LOOKS)
 
     def tick(self) -> None:
         """Look at everybody who waits: time alone has changed something."""
@@ -138,6 +146,7 @@ class Dispatch:
         """An endpoint was removed, or came back with an empty cache."""
         self._presence.gone(endpoint)
         if removed:
+            self._held += Counter()  # drops the zeros
             self._placer.forget(endpoint)
         else:
             self._placer.restarted(endpoint)
@@ -156,7 +165,7 @@ class Dispatch:
 
     def in_flight(self, endpoint: str) -> int:
         """Requests of ours at an endpoint, from the moment that they were sent there."""
-        return self._placer.load(endpoint).in_flight
+        return self._held[endpoint]
 
     def waiting(self) -> tuple[Waiting, ...]:
         """Everybody who waits."""
@@ -169,7 +178,7 @@ class Dispatch:
                 request_class=ticket.ask.request_class,
                 tier=line.tier,
                 seconds=now - ticket.entered,
-                why=ticket.why,
+                why=awaited(line, ticket),
             )
             for line in self._lines.values()
             for ticket in line.queue
@@ -233,96 +242,93 @@ class Dispatch:
             return
         scene = Scene(line, now)
         over: list[Ticket] = []
-        shut: frozenset[Lane] = frozenset()
-        for level in range(LEVELS):
-            shut = self._level(line, scene, level, shut, (over, looks))
-        for ticket in over:
-            line.queue.back(ticket)
+        try:
+            for level in range(LEVELS):
+                self._level(line, scene, level, (over, looks))
+        finally:
+            line.closed = scene.closed
+            for ticket in over:
+                line.queue.back(ticket)
 
-    def _level(
-        self, line: Line, scene: Scene, level: int, shut: frozenset[Lane], vain: tuple[list[Ticket], int]
-    ) -> frozenset[Lane]:
-        """Serve one level; the lanes that are shut for the levels below.
-
-        Once a full live set keeps out who has the first claim on it, nobody else may enter it: else small sessions
-        would for ever overtake large ones.
-        """
+    def _level(self, line: Line, scene: Scene, level: int, vain: tuple[list[Ticket], int]) -> None:
+        """Serve one level, until nobody in it may have a place or enough of them were looked at in vain."""
         over, looks = vain
-        kept_out = 0
         while scene.free > 0 or not scene.living:
-            ticket = line.queue.head(level, shut)
+            ticket = line.queue.head(level, ENTERING if scene.closed else OPEN)
             if ticket is None or len(over) >= looks:
-                break
+                return
             session = self._bound[ticket.number][0]
             lane = self._presence.lane(session, line.tier)
             if lane != ticket.lane:
                 line.queue.refile(ticket, lane, session.ended)
-                continue
-            if self._try(line, scene, ticket):
-                continue
-            line.queue.step_over(ticket)
-            over.append(ticket)
-            if lane != "live" and ticket.why == WHY_LIVE:
-                kept_out += 1
-                if kept_out >= LIVE_LOOKS:
-                    shut |= {"new"} if lane == "new" and level != OVERDUE else {"new", "paused"}
-        return shut if not kept_out else shut | {"new"}
+            elif not self._try(line, scene, ticket):
+                line.queue.step_over(ticket)
+                over.append(ticket)
 
     def _try(self, line: Line, scene: Scene, ticket: Ticket) -> bool:
         """Settle a ticket if that can be done now; else say in it what it waits for."""
-        ask, (session, need, _) = ticket.ask, self._bound[ticket.number]
-        fitting = able(scene.living, ask)
-        if not fitting:
+        ask, live = ticket.ask, ticket.lane == "live"
+        if not any(able(site, ask) for site in scene.living):
             self._end(line, ticket, nobody(line, ask))
             return True
         if scene.free - self._classes.reserved(ticket.rank, scene.capacity, line.held) <= 0:
             ticket.why = "the free places are kept for a better class"
             return False
-        tried = ticket.tried if any(s.name not in ticket.tried for s in fitting) else frozenset[str]()
-        kept_out: list[Site] = []
-        by_name = {site.name: site for site in scene.sites}
-
-        def allow(name: str) -> str:
-            site = by_name[name]
-            if self._presence.fits(session, need, site, scene.now):
-                return ""
-            kept_out.append(site)
-            return WHY_LIVE
-
-        decision = self._placer.choose(ask, scene.sites, tried, allow)
-        if decision.endpoint is None and kept_out and self._forced(ticket, need, kept_out, scene.now):
-            forced = kept_out[0].name
-            decision = self._placer.choose(ask, scene.sites, tried, lambda name: "" if name == forced else WHY_LIVE)
+        decision, kept_out = self._choose(scene, ticket)
+        if decision.endpoint is None and kept_out and self._forced(ticket, kept_out, scene.now):
+            sites, forced = list(scene.sites.values()), kept_out[0].name
+            decision = self._placer.choose(ask, sites, (), lambda name: "" if name == forced else WHY_LIVE)
         if decision.endpoint is None:
-            ticket.why = WHY_LIVE if kept_out else decision.reason
+            ticket.why = WHY_LIVE if kept_out and not live else decision.reason
+            if not live:
+                scene.claimed.update(site.name for site in kept_out)
             if decision.again is not None:
                 line.again = min(line.again or decision.again, decision.again)
             return False
-        if self._placer.prefill_seconds(str(decision.endpoint), 1) is not None and (
-            error := late(decision, ask, scene.now)
-        ):
+        error = late(decision, ask, scene.now)
+        if error and self._placer.prefill_seconds(decision.endpoint, 1) is not None:
             self._end(line, ticket, error)
         else:
             self._grant(line, scene, ticket, decision)
         return True
 
-    def _forced(self, ticket: Ticket, need: Footprint, kept_out: list[Site], now: float) -> bool:
+    def _choose(self, scene: Scene, ticket: Ticket) -> tuple[Decision, list[Site]]:
+        """What placement says, and the endpoints that the live sets closed to it."""
+        session, need, _ = self._bound[ticket.number]
+        claimed = scene.claimed if ticket.lane != "live" else ()
+        kept_out: list[Site] = []
+
+        def allow(name: str) -> str:
+            site = scene.sites[name]
+            if name not in claimed and self._presence.fits(session, need, site, scene.now):
+                return ""
+            kept_out.append(site)
+            return WHY_LIVE
+
+        tried = ticket.tried
+        if tried and all(site.name in tried for site in scene.living if able(site, ticket.ask)):
+            tried = frozenset()
+        return self._placer.choose(ticket.ask, list(scene.sites.values()), tried, allow), kept_out
+
+    def _forced(self, ticket: Ticket, kept_out: list[Site], now: float) -> bool:
         """Whether a session that waited too long was made room for, on the endpoint named first then."""
         if now - ticket.entered < self._settings.force_after:
             return False
         live = self._presence.live(now)
         kept_out.sort(key=lambda site: live[site.name].tokens / (live[site.name].bound or 1))
+        need = self._bound[ticket.number][1]
         forced = self._presence.force(need, kept_out[0], lambda program: self._service.attained(program, now), now)
         self._stats.forced += forced
         return forced
 
     def _grant(self, line: Line, scene: Scene, ticket: Ticket, decision: Decision) -> None:
         ask, now = ticket.ask, scene.now
+        reserved = self._placer.reserve(ask, decision)
         session, need, settle = self._bound.pop(ticket.number)
         line.queue.remove(ticket)
-        reserved = self._placer.reserve(ask, decision)
         self._presence.began(session, need, scene.take(str(decision.endpoint)))
         line.held[ticket.rank] += 1
+        self._held[str(decision.endpoint)] += 1
         charged = weight(ask.prompt.tokens, ask.output_tokens, decision.expected_hit)
         self._charge(ticket.program, charged, now)
         self._stats.placed[ask.request_class] += 1
@@ -336,6 +342,7 @@ class Dispatch:
         """A lease is over."""
         now = self._clock()
         line.held[ticket.rank] -= 1
+        self._held[lease.endpoint] -= 1
         if not self._presence.ended(session, lease.ask, lease.decision, usage, now):
             self._placer.forget_session(session.name)
         self._charge(ticket.program, (used(usage) if usage else 0.0) - charged, now)

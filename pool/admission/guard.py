@@ -27,10 +27,12 @@ class Guard:
 
     def bound(self, whole: float | None, now: float) -> float | None:
         """Tokens that the live sessions may need, given those that fit; None for no bound."""
+        if self._learned is None:  # never seen to thrash
+            return whole
         since = now - self._at
         if whole is not None:
             return whole * min(1.0, self._share + RECOVER * since)
-        if self._learned is None or since > FORGET:
+        if since > FORGET:
             return None
         return self._learned * (1.0 + RECOVER * since)
 

@@ -15,15 +15,16 @@ from pool.placement.view import Ask, Site
 Sites = Callable[[], Sequence[Site]]
 
 
-def living(sites: Sequence[Site]) -> list[Site]:
-    """Those that may be asked, now or in a moment."""
-    return [s for s in sites if s.state in ("up", "suspect") and not s.draining and s.role != "prefill"]
+def lives(site: Site) -> bool:
+    """Whether it may be asked, now or in a moment."""
+    return site.state in ("up", "suspect") and not site.draining and site.role != "prefill"
 
 
-def able(alive: Sequence[Site], ask: Ask) -> list[Site]:
-    """Those that can take this ask, now or in a moment. How long its prompt is, is only guessed."""
-    size = GUESS * ask.prompt.tokens
-    return [s for s in alive if ask.needs <= s.capabilities and (s.window is None or size < s.window)]
+def able(site: Site, ask: Ask) -> bool:
+    """Whether it can take this ask, now or in a moment. How long a prompt is, is only guessed."""
+    if site.window is not None and GUESS * ask.prompt.tokens >= site.window:
+        return False
+    return ask.needs <= site.capabilities
 
 
 class Line:
@@ -36,24 +37,35 @@ class Line:
         self.pace = Pace()
         self.sites: Sites = tuple
         self.again: float | None = None
+        self.closed = False
 
 
 class Scene:
-    """The sites of a tier during one drain; what is granted in it is taken off at once."""
+    """The sites of a tier during one drain; what is granted in it is taken off at once.
+
+    ``claimed`` are the endpoints whose live sets kept somebody out: nobody after him may enter them, else small
+    sessions would for ever overtake large ones.
+    """
 
     def __init__(self, line: Line, now: float) -> None:
         self.now = now
-        self.sites = list(line.sites())
-        self.living = living(self.sites)
-        self.free = sum(s.room for s in self.living if s.room > 0 and s.cooling <= 0)
-        self.capacity = sum(line.held) + sum(max(0, s.room) for s in self.living)
+        self.sites = {site.name: site for site in line.sites()}
+        self.living = [site for site in self.sites.values() if lives(site)]
+        self.claimed: set[str] = set()
+        self.free, self.capacity = 0, sum(line.held)
+        for site in self.living:
+            if site.room > 0:
+                self.capacity += site.room
+                self.free += site.room if site.cooling <= 0 else 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether no live set may be entered any more."""
+        return bool(self.claimed) and all(site.name in self.claimed for site in self.living)
 
     def take(self, endpoint: str) -> Site:
         """One place there is taken."""
-        for sites in (self.sites, self.living):
-            for i, site in enumerate(sites):
-                if site.name == endpoint:
-                    taken = site
-                    sites[i] = replace(site, room=site.room - 1)
         self.free -= 1
-        return taken
+        site = self.sites[endpoint]
+        self.sites[endpoint] = replace(site, room=site.room - 1)
+        return site

@@ -26,12 +26,13 @@ class Seat:
 
 
 class LiveSet:
-    """Who is live on one endpoint. ``most`` bounds their number, ``headroom`` is the share of the KV cache to fill."""
+    """Who is live on one endpoint: ``most`` sessions, and as many as fit the share ``headroom`` of ``kv_tokens``."""
 
     def __init__(self, headroom: float, most: int | None) -> None:
         self.seats: dict[str, Seat] = {}
         self.guard = Guard()
         self.paused = 0
+        self.kv_tokens: int | None = None
         self._headroom = headroom
         self._most = most
         self._demand = Demand()
@@ -48,19 +49,23 @@ class LiveSet:
         """KV tokens that they have now."""
         return self._demand.tokens
 
-    def bound(self, kv_tokens: int | None, now: float) -> float | None:
+    def bound(self, now: float) -> float | None:
         """Tokens that they may need; None where nobody knows, which is neither full nor empty."""
-        return self.guard.bound(None if kv_tokens is None else kv_tokens * self._headroom, now)
+        return self.guard.bound(None if self.kv_tokens is None else self.kv_tokens * self._headroom, now)
 
-    def fits(self, session: str, footprint: Footprint, kv_tokens: int | None, now: float) -> bool:
+    def fits(self, session: str, footprint: Footprint, now: float) -> bool:
         """Whether a session is live or may become so. One that is alone always may, however large it is."""
-        self.expire(now)
+        if self._ends and self._ends[0][0] <= now:
+            self.expire(now)
         if session in self.seats or not self.seats:
             return True
         if self._most is not None and len(self.seats) >= self._most:
             return False
-        bound = self.bound(kv_tokens, now)
-        return bound is None or self.tokens + self._demand.added_by(footprint) + footprint.ahead <= bound
+        bound = self.bound(now)
+        if bound is None:
+            return True
+        left = bound - self._demand.tokens - self._ahead - footprint.ahead
+        return footprint.tokens <= left or self._demand.added_by(footprint) <= left
 
     def enter(self, session: str, footprint: Footprint) -> None:
         """A turn begins."""
@@ -111,13 +116,13 @@ class LiveSet:
             if seat is not None and not seat.turns and seat.until <= until:
                 self.drop(session)
 
-    def relieve(self, kv_tokens: int | None, now: float) -> None:
+    def relieve(self, now: float) -> None:
         """Pause sessions between turns, the one expected back last first, until the rest is within the bound.
 
         What they need now counts, not what lies ahead: who was let in with room to grow may use it.
         """
         self.expire(now)
-        bound = self.bound(kv_tokens, now)
+        bound = self.bound(now)
         if bound is None or self.needed <= bound:
             return
         idle = sorted((s for s in self.seats if not self.seats[s].turns), key=lambda s: self.seats[s].back)
@@ -125,12 +130,10 @@ class LiveSet:
             self.drop(idle.pop())
             self.paused += 1
 
-    def displace(
-        self, footprint: Footprint, kv_tokens: int | None, now: float, rank: Callable[[str], tuple[float, ...]]
-    ) -> None:
+    def displace(self, footprint: Footprint, now: float, rank: Callable[[str], tuple[float, ...]]) -> None:
         """Make room for a session that has waited too long: pause those between turns, the highest ``rank`` first."""
         idle = sorted((s for s in self.seats if not self.seats[s].turns), key=rank)
-        while idle and not self.fits("", footprint, kv_tokens, now):
+        while idle and not self.fits("", footprint, now):
             self.drop(idle.pop())
             self.paused += 1
 

@@ -36,7 +36,6 @@ class Presence:
         self._settings = settings
         self._speed = speed
         self._sets: dict[str, LiveSet] = {}
-        self._kv: dict[str, int | None] = {}
         self._swapped: dict[str, float] = {}
 
     def arrived(self, ask: Ask, program: str, now: float, *, lasting: bool = True) -> tuple[Session, Footprint]:
@@ -59,7 +58,7 @@ class Presence:
 
     def fits(self, session: Session, need: Footprint, site: Site, now: float) -> bool:
         """Whether a session is live on an endpoint or may become so."""
-        return self._set(site).fits(session.name, need, site.kv_tokens, now)
+        return self._set(site).fits(session.name, need, now)
 
     def began(self, session: Session, need: Footprint, site: Site) -> None:
         """A turn begins; a place elsewhere in the tier is given up."""
@@ -94,7 +93,7 @@ class Presence:
             grown = max(0, usage.prompt_tokens - ask.prompt.tokens) + usage.completion_tokens
             need = footprint(ask.prompt, grown, self.sessions.ahead(session, self._settings.turns_ahead))
             live.leave(session.name, need, *self._until(session, ask.tier, now))
-        live.relieve(self._kv.get(endpoint), now)
+        live.relieve(now)
         return lasts
 
     def acting(self, name: str, tool: str, expected: float | None, now: float) -> bool:
@@ -130,7 +129,6 @@ class Presence:
             live.drop(name)
         if not live.seats:
             del self._sets[endpoint]
-            self._kv.pop(endpoint, None)
             self._swapped.pop(endpoint, None)
 
     def preempted(self, endpoint: str, total: int | None, now: float) -> None:
@@ -138,7 +136,7 @@ class Presence:
         live = self._sets.get(endpoint)
         if live is not None:
             live.guard.preempted(total, live.needed, now)
-            live.relieve(self._kv.get(endpoint), now)
+            live.relieve(now)
 
     def force(self, need: Footprint, site: Site, served: Callable[[str], float], now: float) -> bool:
         """Make room on an endpoint for a session that waited too long, at the price of one between turns.
@@ -156,7 +154,7 @@ class Presence:
             session = self.sessions.get(name)
             return (served(session.program) if session else float("inf"), live.seats[name].back)
 
-        live.displace(need, site.kv_tokens, now, rank)
+        live.displace(need, now, rank)
         return True
 
     def live(self, now: float) -> dict[str, Live]:
@@ -164,7 +162,7 @@ class Presence:
         found = {}
         for name, live in self._sets.items():
             live.expire(now)
-            bound = live.bound(self._kv.get(name), now)
+            bound = live.bound(now)
             found[name] = Live(len(live.seats), live.tokens, None if bound is None else int(bound), live.paused)
         return found
 
@@ -175,7 +173,7 @@ class Presence:
         the cache waiting. They are even after the time in which the whole cache could be prefilled. (Continuum)
         """
         endpoint = session.homes.get(tier, "")
-        kv_tokens = self._kv.get(endpoint)
+        kv_tokens = self._sets[endpoint].kv_tokens if endpoint in self._sets else None
         tokens = max(1, session.prompt)
         took = self._speed(endpoint, tokens)
         hold = self._settings.hold if took is None or kv_tokens is None else took * kv_tokens / tokens
@@ -188,11 +186,11 @@ class Presence:
         return live if live is not None and session.name in live.seats else None
 
     def _set(self, site: Site) -> LiveSet:
-        self._kv[site.name] = site.kv_tokens
         live = self._sets.get(site.name)
         if live is None:
             live = LiveSet(self._settings.headroom, self._settings.max_live_sessions)
             self._sets[site.name] = live
+        live.kv_tokens = site.kv_tokens
         return live
 
     def _leave_all(self, session: Session) -> None:

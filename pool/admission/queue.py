@@ -87,37 +87,36 @@ class _Heap:
 class _Fair:
     """Tickets by program, the least served program first; within one by deadline, then arrival."""
 
-    __slots__ = ("_heaps", "_keys", "_level", "_order", "_turn")
+    __slots__ = ("_heaps", "_keys", "_level", "_order")
 
     def __init__(self, level: Callable[[str], float]) -> None:
         self._level = level
         self._heaps: dict[str, _Heap] = {}
         self._keys: dict[str, tuple[float, int]] = {}
         self._order: list[tuple[float, int, str]] = []
-        self._turn = 0
 
     def push(self, ticket: Ticket) -> None:
         heap = self._heaps.get(ticket.program)
         if heap is None:
             heap = self._heaps[ticket.program] = _Heap()
-            self._place(ticket.program)
+            self._place(ticket.program, ticket.number)
         heap.push(ticket.ask.deadline, ticket.entered, ticket)
 
     def touch(self, program: str) -> None:
         """Its service changed."""
-        if program in self._heaps and self._keys[program][0] != self._level(program):
-            self._place(program)
+        key = self._keys.get(program)
+        if key is not None and key[0] != self._level(program):
+            self._place(program, key[1])
 
-    def _place(self, program: str) -> None:
-        self._turn += 1
-        key = (self._level(program), self._turn)  # equals take turns
-        self._keys[program] = key
+    def _place(self, program: str, number: int) -> None:
+        """Among equals, who came first: the number is that of a ticket."""
+        self._keys[program] = key = (self._level(program), number)
         heapq.heappush(self._order, (*key, program))
 
     def head(self) -> Ticket | None:
         while self._order:
-            level, turn, program = self._order[0]
-            if self._keys.get(program) == (level, turn):
+            level, number, program = self._order[0]
+            if self._keys.get(program) == (level, number):
                 ticket = self._heaps[program].head()
                 if ticket is not None:
                     return ticket
@@ -126,9 +125,7 @@ class _Fair:
         return None
 
     def pop(self) -> None:
-        program = self._order[0][2]
-        self._heaps[program].pop()
-        self._place(program)
+        self._heaps[self._order[0][2]].pop()
 
     def sweep(self) -> None:
         for program, heap in list(self._heaps.items()):

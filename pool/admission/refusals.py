@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pool.admission.classes import Classes
-from pool.admission.line import Line, able, living
+from pool.admission.line import Line, able, lives
 from pool.admission.queue import Ticket
 from pool.errors import ContextOverflowError, NoEndpointError, OverloadError, PoolError, Stage
 from pool.placement.view import Ask, Decision
@@ -18,7 +18,7 @@ def hopeless(line: Line, ticket: Ticket, classes: Classes, now: float) -> PoolEr
         return OverloadError(f"tier {line.tier}: the deadline is over already", None, "deadline")
     if classes.of(ticket.rank).queue == 0:
         return full(line, ticket, classes)
-    fitting = able(living(line.sites()), ask)
+    fitting = [site for site in line.sites() if lives(site) and able(site, ask)]
     if not fitting:
         return nobody(line, ask)
     cooling = min(site.cooling for site in fitting)
@@ -41,9 +41,17 @@ def full(line: Line, ticket: Ticket, classes: Classes) -> OverloadError:
 
 def expired(line: Line, ticket: Ticket, now: float) -> OverloadError:
     """It waited for as long as it may."""
-    told = f"no place within {now - ticket.entered:.1f} s ({ticket.why or 'every endpoint is full'})"
-    stage: Stage = "deadline" if ticket.late else "live set" if ticket.why == WHY_LIVE else "queue timeout"
+    why = awaited(line, ticket)
+    told = f"no place within {now - ticket.entered:.1f} s ({why})"
+    stage: Stage = "deadline" if ticket.late else "live set" if why == WHY_LIVE else "queue timeout"
     return OverloadError(f"tier {line.tier}: {told}", retry_after(line, ticket), stage)
+
+
+def awaited(line: Line, ticket: Ticket) -> str:
+    """What a ticket waits for. One that was not looked at has others before it."""
+    if ticket.why:
+        return ticket.why
+    return WHY_LIVE if line.closed and ticket.lane != "live" else "every endpoint is full, and others go first"
 
 
 def late(decision: Decision, ask: Ask, now: float) -> OverloadError | None:
@@ -59,7 +67,7 @@ def late(decision: Decision, ask: Ask, now: float) -> OverloadError | None:
 def nobody(line: Line, ask: Ask) -> PoolError:
     """No living endpoint can ever take it."""
     sites = line.sites()
-    alive = living(sites)
+    alive = [site for site in sites if lives(site)]
     if not alive:
         told = ", ".join(f"{s.name}: {'draining' if s.draining else s.state}" for s in sites) or "none joined"
         return NoEndpointError(f"no endpoint of the tier {line.tier!r} is up ({told})")

@@ -17,6 +17,7 @@ def need(tokens: int) -> Footprint:
 def seated(*tokens: int, headroom: float = 1.0) -> LiveSet:
     """Sessions s0, s1 ... between turns, held for 100 s."""
     live = LiveSet(headroom, None)
+    live.kv_tokens = 1_000
     for i, size in enumerate(tokens):
         live.enter(f"s{i}", need(size))
         live.leave(f"s{i}", need(size), 100.0, float(i))
@@ -26,41 +27,43 @@ def seated(*tokens: int, headroom: float = 1.0) -> LiveSet:
 def test_long_contexts_fill_it_though_they_are_few() -> None:
     """Counting requests hides what long contexts take: smg#1621."""
     live = seated(400, 400)
-    assert not live.fits("new", need(300), 1_000, 0.0)
-    assert live.fits("new", need(200), 1_000, 0.0)
-    assert live.fits("s0", need(300), 1_000, 0.0)
+    assert not live.fits("new", need(300), 0.0)
+    assert live.fits("new", need(200), 0.0)
+    assert live.fits("s0", need(300), 0.0)
 
 
 def test_unknown_cache_is_neither_full_nor_empty() -> None:
     """Stale or missing metrics must not stall the last endpoint: llm-d/llm-d-router#2408."""
     live = seated(10**9)
-    assert live.fits("new", need(10**9), None, 0.0)
+    live.kv_tokens = None
+    assert live.fits("new", need(10**9), 0.0)
 
 
 def test_configured_number_holds_where_the_cache_is_unknown() -> None:
     live = LiveSet(0.9, 2)
     live.enter("a", need(1))
     live.enter("b", need(1))
-    assert not live.fits("c", need(1), None, 0.0)
-    assert live.fits("a", need(1), None, 0.0)
+    assert not live.fits("c", need(1), 0.0)
+    assert live.fits("a", need(1), 0.0)
 
 
 def test_session_too_large_for_the_whole_cache_runs_alone() -> None:
     live = LiveSet(0.9, None)
-    assert live.fits("huge", need(5_000), 1_000, 0.0)
+    live.kv_tokens = 1_000
+    assert live.fits("huge", need(5_000), 0.0)
     live.enter("huge", need(5_000))
-    assert not live.fits("small", need(1), 1_000, 0.0)
-    live.relieve(1_000, 0.0)
+    assert not live.fits("small", need(1), 0.0)
+    live.relieve(0.0)
     live.leave("huge", need(5_000), 100.0, 1.0)
-    live.relieve(1_000, 0.0)
+    live.relieve(0.0)
     assert "huge" in live.seats
 
 
 def test_place_is_let_go_when_nobody_comes_back_in_time() -> None:
     live = seated(400, 400)
     live.hold("s0", 200.0, 0.0)
-    assert not live.fits("new", need(300), 1_000, 99.0)
-    assert live.fits("new", need(300), 1_000, 100.0)
+    assert not live.fits("new", need(300), 99.0)
+    assert live.fits("new", need(300), 100.0)
     assert set(live.seats) == {"s0"}
 
 
@@ -75,9 +78,10 @@ def test_under_pressure_the_one_expected_back_last_is_paused_and_no_running_turn
     live = seated(300, 300, 300)
     live.enter("running", need(300))
     live.hold("s1", 100.0, 60.0)  # a long tool
-    live.relieve(1_000, 0.0)
+    live.relieve(0.0)
     assert set(live.seats) == {"s0", "s2", "running"}
-    live.relieve(100, 0.0)
+    live.kv_tokens = 100
+    live.relieve(0.0)
     assert set(live.seats) == {"running"}
     assert live.paused == 3
 
@@ -105,12 +109,13 @@ steps = st.lists(
 @given(steps)
 def test_bound_holds_under_any_run_and_all_is_given_back(run: list[tuple[str, int, int]]) -> None:
     live, now = LiveSet(0.9, None), 0.0
+    live.kv_tokens = 1_000
     running: dict[str, int] = {}
     for what, number, size in run:
         name = f"s{number}"
         if what == "begin":
             alone, known = not live.seats, name in live.seats
-            if live.fits(name, need(size), 1_000, now):
+            if live.fits(name, need(size), now):
                 grown = live.seats[name].footprint.own if known else 0
                 live.enter(name, need(max(size, grown)))
                 running[name] = running.get(name, 0) + 1
@@ -122,7 +127,7 @@ def test_bound_holds_under_any_run_and_all_is_given_back(run: list[tuple[str, in
         elif what == "wait":
             now += size / 10
             live.expire(now)
-        live.relieve(1_000, now)
+        live.relieve(now)
         in_turn = {n for n, turns in running.items() if turns}
         assert in_turn <= set(live.seats)
         assert live.tokens == sum(seat.footprint.tokens for seat in live.seats.values())

@@ -45,19 +45,17 @@ def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]
 
 
 def _tier(named: str | None, settings: Settings) -> str:
-    tiers = settings.pool.tiers
+    tiers, askable = settings.pool.tiers, settings.pool.askable
     wanted = named or settings.pool.default_tier or (tiers[0] if tiers else "")
-    if wanted not in tiers:
-        raise TaskError(f'no endpoint serves the tier "{wanted}"', _like(wanted, tiers))
+    if wanted not in askable:
+        raise TaskError(f'no endpoint serves the tier "{wanted}"', _like(wanted, askable))
     return wanted
 
 
 def ladder(settings: Settings) -> tuple[str, ...]:
-    """The tiers from the weakest up: in the order of the configuration, the embedded model first."""
-    embedded = settings.pool.embedded
-    tiers = settings.pool.tiers
-    own = (embedded.tier,) if embedded.enabled else ()
-    return (*own, *(tier for tier in tiers if tier not in own))
+    """The tiers that attempts climb, from the weakest up. `auto` and virtual models are none: they climb by themselves,
+    within one attempt."""
+    return settings.pool.ladder
 
 
 def _inside(path: str) -> None:

@@ -58,10 +58,19 @@ async def _ask(work: Work, talk: Talk) -> protocol.Turn:
         "seconds": reply.seconds,
         "finish_reason": choice.finish_reason,
         "reasoning": history.shorten(history.clean(choice.reasoning), 2000),
+        **_chosen(reply),
     }
     await talk.append("model_call", turn.message, data)
     work.ledger.charge(steps=1, tokens=reply.usage.prompt_tokens + reply.usage.completion_tokens)
     return turn
+
+
+def _chosen(reply: Reply) -> dict[str, object]:
+    """What the journal keeps of how `auto` or a virtual model came to its answer; nothing for a plain tier."""
+    if not reply.why:
+        return {}
+    report = {"report": reply.report.model_dump(mode="json")} if reply.report else {}
+    return {"tier": reply.tier, "why": reply.why, **report}
 
 
 async def _fitting(work: Work, talk: Talk) -> Reply:
@@ -130,6 +139,8 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
     result = await kit.run(call.name, call.arguments, seconds=left)
     if call.name == "run_tests":
         talk.tested = result.ok
+        if talk.changed:  # before the first change failing tests say nothing about the model
+            work.note(work.attempt, not result.ok)
     elif result.changed:
         talk.changed, talk.tested = True, False
     if result.finish is None or talk.tested or talk.warned or not work.test_command:
@@ -137,6 +148,7 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
     work.pool.acting(work.attempt, "run_tests")
     tests = await kit.tests(left)
     talk.tested, talk.warned = tests.ok, True
+    work.note(work.attempt, not tests.ok)
     return result if tests.ok else Result(f"{prompts.UNTESTED}{tests.text}", kind="command", data=tests.data, ok=False)
 
 

@@ -23,7 +23,7 @@ from swarm.ledger import BudgetLedger
 from swarm.rows import Claim
 from swarm.store import Store
 from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
-from swarm.work import Chat, Strategy, Work
+from swarm.work import Chat, Strategy, Work, unnoted
 from swarm.workroom import SAVE_LIMIT, Quota, Room, salvage_ref, save_quietly, sealed_facts, work_in
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Parts:
     """What an attempt is made with; `wiring` names the concrete ones.
 
     ``workspace`` gives the trusted git directory of a repository, ``strategy`` a way of working by its name,
-    ``test_command`` the operator's or the person's command for a task.
+    ``test_command`` the operator's or the person's command for a task. ``note(session, failed)`` is told of each check.
     """
 
     backend: SandboxBackend
@@ -45,6 +45,7 @@ class Parts:
     strategy: Callable[[str], Strategy]
     test_command: Callable[[Task], str | None]
     sandbox_name: str = ""
+    note: Callable[[str, bool], None] = unnoted
 
 
 class Prepared(Frozen):
@@ -224,6 +225,7 @@ class AttemptRun:
             record=self._record,
             save=room.save_in_passing,
             past=past,
+            note=self._parts.note,
         )
 
     async def _past(self) -> tuple[Step, ...]:

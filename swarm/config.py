@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from pool.config import PoolConfig
+from pool.tiers.naming import misfits
 from sandbox.config import SandboxConfig
 from swarm.config_text import Problem, dotted, nearest
 from swarm.types import Budget, Frozen
@@ -63,7 +64,14 @@ class Settings(Frozen):
 def impossible(settings: Settings) -> tuple[Problem, ...]:
     """Settings that are each well formed and cannot work together."""
     pool = settings.pool
-    return (*_no_endpoint(pool), *_twice(pool), *_key_in_url(pool), *_unserved(settings), *_long_sockets(settings))
+    return (
+        *_no_endpoint(pool),
+        *_twice(pool),
+        *_key_in_url(pool),
+        *_unserved(settings),
+        *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
+        *_long_sockets(settings),
+    )
 
 
 def missing_keys(settings: Settings) -> tuple[Problem, ...]:
@@ -109,7 +117,7 @@ def _key_in_url(pool: PoolConfig) -> tuple[Problem, ...]:
 def _unserved(settings: Settings) -> tuple[Problem, ...]:
     wanted = [("pool.default_tier", settings.pool.default_tier)]
     wanted += [(f"repositories.{name}.tier", known.tier) for name, known in settings.repositories.items()]
-    served = settings.pool.tiers
+    served = settings.pool.askable
     return tuple(
         Problem(key=key, line=None, message=_no_tier(tier, served))
         for key, tier in wanted

@@ -106,7 +106,7 @@ class Daemon:
             running=made.coordinator.running,
             counts=await made.store.counts(),
             repositories=tuple(sorted(made.settings.repositories)),
-            tiers=made.settings.pool.tiers,
+            tiers=made.settings.pool.askable,
             endpoints=made.endpoints(),
             sandbox=made.sandbox(),
             broker=await made.broker(),

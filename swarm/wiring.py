@@ -12,6 +12,7 @@ from pathlib import Path
 from pool.config import PoolConfig
 from pool.embedded import serve_embedded
 from pool.router import Pool
+from pool.tiers.front import Tiers
 from sandbox.base import SandboxBackend
 from sandbox.factory import choose_backend
 from sandbox.types import SandboxSpec, SelfTest
@@ -41,6 +42,7 @@ class House:
     store: Store
     coordinator: Coordinator
     pool: Pool
+    tiers: Tiers
     backend: SandboxBackend
     proved: SelfTest
     workspace: Callable[[str], Workspace]
@@ -111,17 +113,19 @@ async def house(
         for kept in sorted((state / "git").glob("*.git")):
             await workspaces(kept.stem).tidy()
         pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
+        tiers = Tiers(pool, pool.config)
         broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
         engine = DbosEngine(state / "engine.db")
         stack.push_async_callback(engine.close)
         parts = Parts(
             backend=backend,
             spec=SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env, image=settings.sandbox.image),
-            pool=pool,
+            pool=tiers,
             broker=broker,
             workspace=workspaces,
             strategy=strategy or partial(strategy_named, small_tiers=small_tiers(settings.pool)),
             test_command=_test_command(settings),
+            note=lambda session, failed: tiers.note(session, failed_check=failed),
             sandbox_name=f"{proved.backend} {proved.version}".strip(),
         )
 
@@ -136,7 +140,7 @@ async def house(
             ladder=acceptance.ladder(settings),
             clock=time.time,
         )
-        yield House(settings, store, coordinator, pool, backend, proved, parts.workspace)
+        yield House(settings, store, coordinator, pool, tiers, backend, proved, parts.workspace)
 
 
 async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfig:

@@ -44,6 +44,10 @@ class Ledger(Protocol):
         """Count something. Raises BudgetExceededError once a limit is passed."""
 
 
+def unnoted(session: str, failed: bool) -> None:  # noqa: FBT001  what it is told, in the order of Work.note
+    """For those who let nobody know how a check went."""
+
+
 @dataclass(frozen=True)
 class Work:
     """One attempt's work phase: the open sandbox holds the checkout, the strategy leaves its result there.
@@ -52,6 +56,7 @@ class Work:
     the attempt's salvage ref; call it after a change worth keeping. ``past`` are the journal lines of this same attempt
     from before the daemon died, empty on a first run: finished model calls in it are not paid for again. They end
     before the first line with ``changed`` set whose effect no salvage kept, so they agree with the workspace.
+    ``note(session, failed)`` tells how a check of the changed work went, for whoever chooses the model.
     """
 
     task: Task
@@ -64,6 +69,7 @@ class Work:
     record: Callable[[str, dict[str, Any]], Awaitable[None]]
     save: Callable[[], Awaitable[None]]
     past: tuple[Step, ...] = ()
+    note: Callable[[str, bool], None] = unnoted
 
 
 class Strategy(Protocol):

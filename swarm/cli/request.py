@@ -33,7 +33,7 @@ def ready(wanted: TaskFile, settings: Settings, key: str | None) -> TaskRequest:
     if wanted.base is not None and (not wanted.base.isprintable() or not 0 < len(wanted.base) <= 200):
         raise TaskError(f"the base {wanted.base[:60]!r} is no branch's name", "name a branch of the repository: main")
     repository = wanted.repository or _only(settings)
-    served = settings.pool.tiers
+    served = settings.pool.askable
     if wanted.tier and wanted.tier not in served:
         like = nearest(wanted.tier, served)
         raise TaskError(

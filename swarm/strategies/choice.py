@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from pool.config import PoolConfig
+from pool.config import AUTO, PoolConfig
 from swarm.agent import Agent
 from swarm.errors import ConfigError
 from swarm.strategies.repair import SampledRepair
@@ -31,12 +31,16 @@ def strategy_named(name: str, *, small_tiers: Collection[str] = ("embedded",)) -
 
 
 def small_tiers(pool: PoolConfig) -> frozenset[str]:
-    """Tiers served by nothing but very small models: the embedded one, and those whose models' names all say so."""
+    """Tiers served by nothing but very small models: the embedded one, and those whose models' names all say so; with
+    them the virtual models, and `auto`, that have no other tier behind them."""
     endpoints = [(endpoint.tier, is_small(endpoint.model or "")) for endpoint in pool.endpoints]
     if pool.embedded.enabled:
         endpoints.append((pool.embedded.tier, True))
     large = {tier for tier, small in endpoints if not small}
-    return frozenset(tier for tier, small in endpoints if small) - large
+    plain = frozenset(tier for tier, small in endpoints if small) - large
+    behind = {AUTO: pool.auto.tiers or pool.tiers}
+    behind |= {name: (*model.tiers, model.judge or model.tiers[0]) for name, model in pool.virtual.items()}
+    return plain | {name for name, tiers in behind.items() if tiers and plain.issuperset(tiers)}
 
 
 def is_small(model: str) -> bool:

@@ -62,7 +62,8 @@ class Plan:
 
 @dataclass
 class Run:
-    """What one contender did with one seed. ``busy`` are shares of a processor: of this program, and of the engines."""
+    """What one contender did with one seed. ``busy`` are shares of a processor: of this program, and of the engines;
+    ``lost`` are seconds of each engine's time for which no processor was there."""
 
     tokens: float = 0.0
     p50: float = 0.0
@@ -71,7 +72,7 @@ class Run:
     calls: int = 0
     failed: int = 0
     preempted: int = 0
-    lag: float = 0.0
+    lost: float = 0.0
     busy: tuple[float, float] = (0.0, 0.0)
 
 
@@ -148,10 +149,6 @@ class Fleet:
         """A metric, summed over the engines."""
         return sum(self._metric(url, name) for url in self.urls)
 
-    def worst(self, name: str) -> float:
-        """A metric at its greatest."""
-        return max(self._metric(url, name) for url in self.urls)
-
     def seconds(self) -> float:
         """Processor time that they used."""
         ticks = os.sysconf("SC_CLK_TCK")
@@ -192,6 +189,7 @@ async def measure(plan: Plan, way: Way, engines: Fleet, seed: int) -> Run:
     await asyncio.sleep(plan.warmup)
     start, mine, theirs = time.monotonic(), time.process_time(), engines.seconds()
     lost = await asyncio.to_thread(engines.total, "vllm:num_preemptions_total")
+    late = await asyncio.to_thread(engines.total, "pretend:lost_seconds_total")
     await asyncio.sleep(max(0.0, loop.until - time.monotonic()))
     end, busy = time.monotonic(), time.process_time() - mine
     for agent in agents:
@@ -201,7 +199,7 @@ async def measure(plan: Plan, way: Way, engines: Fleet, seed: int) -> Run:
         raise broken[0]
     run = summary(loop.outcomes, start, end)
     run.preempted = int(await asyncio.to_thread(engines.total, "vllm:num_preemptions_total") - lost)
-    run.lag = await asyncio.to_thread(engines.worst, "pretend:lag_seconds")
+    run.lost = (await asyncio.to_thread(engines.total, "pretend:lost_seconds_total") - late) / plan.engines
     run.busy = busy / (end - start), (engines.seconds() - theirs) / (end - start)
     return run
 
@@ -249,13 +247,14 @@ def line(name: str, runs: list[Run]) -> str:
     tokens = [run.tokens for run in runs]
     spread = f" ({min(tokens):.0f} to {max(tokens):.0f})" if len(runs) > 1 else ""
     middle = {what: statistics.median(getattr(run, what) for run in runs) for what in ("p50", "p99", "hit")}
-    lag = max(run.lag for run in runs)
+    lost = max(run.lost for run in runs)
     busy = [max(run.busy[who] for run in runs) for who in (0, 1)]
+    counts = {what: sum(getattr(run, what) for run in runs) for what in ("calls", "failed", "preempted")}
     return (
         f"{name:28} {statistics.median(tokens):6.0f} tok/s{spread}"
-        f"  TTFT p50 {middle['p50']:.2f} p99 {middle['p99']:.2f} s  hit {middle['hit']:.0%}  calls {sum(run.calls for run in runs)} failed {sum(run.failed for run in runs)}"
-        f" preempted {sum(run.preempted for run in runs)}"
-        f"  processors: this {busy[0]:.0%}, engines {busy[1]:.0%}, lag {lag:.2f} s"
+        f"  TTFT p50 {middle['p50']:.2f} p99 {middle['p99']:.2f} s  hit {middle['hit']:.0%}"
+        f"  calls {counts['calls']} failed {counts['failed']} preempted {counts['preempted']}"
+        f"  processors: this {busy[0]:.0%}, engines {busy[1]:.0%}, lost {lost:.2f} s"
     )
 
 

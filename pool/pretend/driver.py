@@ -10,7 +10,7 @@ from contextlib import suppress
 from pool.pretend.engine import Engine, EngineSettings, Sequence
 from pool.pretend.kv import KvEvent
 
-LAG = 0.5  # seconds that the driver may be behind its own clock before it gives up catching up
+LAG = 0.25  # seconds that the driver may be behind its own clock before it gives up catching up
 IDLE_RETRY = 0.001
 
 
@@ -39,8 +39,8 @@ class Ticket:
 
 
 class Driver:
-    """The engine's life: one task that steps while there is work. ``worst_lag`` is how far
-    it ever was behind its own clock, in seconds: a busy machine, not a busy engine.
+    """The engine's life: one task that steps while there is work. ``lost`` are
+    seconds by which it fell behind its own clock for good: a busy machine, not a busy engine.
 
     ``told`` takes the KV events of each step. A wedged driver takes requests and computes nothing.
     """
@@ -53,7 +53,7 @@ class Driver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine = Engine(settings)
-        self.worst_lag = 0.0
+        self.lost = 0.0
         self.moving = asyncio.Event()
         self.moving.set()
         self._told = told
@@ -111,9 +111,9 @@ class Driver:
             return self._clock()
         due += result.duration
         lag = self._clock() - due
-        self.worst_lag = max(self.worst_lag, lag)
         if lag > LAG:
-            due = self._clock()
+            self.lost += lag
+            due += lag
         await asyncio.sleep(max(0.0, due - self._clock()))
         await self.moving.wait()
         if self._told is not None and result.events:

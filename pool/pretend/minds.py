@@ -239,7 +239,7 @@ class EngineMind:
         numbers.generated, numbers.steps = counters.generated, counters.steps
         numbers.preemptions, numbers.queries, numbers.hits = counters.preemptions, counters.queries, counters.hits
         numbers.blocks, numbers.block_size = self._settings.num_gpu_blocks, self._settings.block_size
-        numbers.caching, numbers.lag = self._settings.enable_prefix_caching, self.driver.worst_lag
+        numbers.caching, numbers.lost = self._settings.enable_prefix_caching, self.driver.lost
 
     def event_sources(self) -> JSON:
         """The publisher's addresses, for the one rank there is."""

@@ -45,7 +45,7 @@ class Numbers:
     finished: dict[str, int] = field(default_factory=dict)
     rejected: int = 0
     ttft: Latency = field(default_factory=Latency)
-    lag: float = 0.0
+    lost: float = 0.0
     started: float = 0.0
 
 
@@ -87,8 +87,8 @@ def _lines(model: str, n: Numbers) -> Iterator[str]:
     yield from _family(model, "time_to_first_token_seconds", "histogram", _histogram(n.ttft))
     yield "# TYPE process_start_time_seconds gauge"
     yield f"process_start_time_seconds {n.started}"
-    yield "# TYPE pretend:lag_seconds gauge"  # not vLLM's: how far this program itself is behind its own clock
-    yield f"pretend:lag_seconds {n.lag}"
+    yield "# TYPE pretend:lost_seconds counter"  # not vLLM's: by how much this program could not keep up with its clock
+    yield f"pretend:lost_seconds_total {n.lost}"
 
 
 def _histogram(latency: Latency) -> list[Sample]:

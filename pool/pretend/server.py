@@ -19,14 +19,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from pool.pretend.delivery import Answer, Delivery
+from pool.pretend.delivery import Delivery
 from pool.pretend.door import Door
 from pool.pretend.engine import EngineSettings
 from pool.pretend.minds import EngineMind, Mind, ScriptMind, Turn
 from pool.pretend.page import Latency, Numbers, page
 from pool.pretend.publisher import KvEvents
+from pool.pretend.reply import Reply
 from pool.pretend.script import (
-    JSON,
     Fault,
     Recorded,
     Script,
@@ -160,7 +160,7 @@ class PretendServer:
         await self.start()
 
     def _forget(self) -> None:
-        self._rejected = 0
+        self._rejected = self._cached = 0
         self._started = time.time()
         self._finished: dict[str, int] = {}
         self._ttft = Latency()
@@ -229,6 +229,9 @@ class PretendServer:
         numbers = Numbers(
             running=self.running,
             prompt_tokens=self.prompt_tokens,
+            cached_tokens=self._cached,
+            queries=self.prompt_tokens,
+            hits=self._cached,
             generated=self.generated,
             steps=self.steps,
             finished=self._finished,
@@ -335,62 +338,46 @@ class PretendServer:
             await delivery.json(fault.body, fault.status, fault.headers)
 
     async def _answer(self, turn: Turn, choice: Choice, delivery: Delivery, twist: Twist, seconds: float) -> None:
-        body, recorded = turn.recorded.body, turn.recorded
-        spoken = Spoken(
-            bounded(choice, body, self._mind.tokenizer, self.window - turn.prompt_tokens), self._mind.tokenizer
-        )
-        samples = [spoken] * (body.get("n") or 1)
-        chat = recorded.path.endswith("/chat/completions")
-        self._served += 1
-        name = recorded.headers.get("x-request-id") or f"pretend-{self._served}"
-        voice = Voice(f"{'chatcmpl' if chat else 'cmpl'}-{name}", self.model, chat, body)
-        started = time.monotonic()
-        heard = probe = _is_canary(recorded)
-
-        async def begin() -> None:
-            await self._pause(seconds)
-            turn.begin(samples)
-
-        async def reach(index: int, tokens: int) -> None:
-            nonlocal heard
-            await turn.reach(index, tokens)
-            await self._moving.wait()
-            if not heard:
-                heard = True
-                self._ttft.take(time.monotonic() - started)
-            if body.get("stream") and not probe:
-                self.steps += 1
-
-        def usage() -> JSON:
-            return self._usage(turn, samples)
-
-        interval = body.get("stream_interval") or self.stream_interval
-        answer = Answer(voice, samples, begin, reach, usage, interval, self.keep_alive)
-        reason = "abort"
+        body = turn.recorded.body
+        reply = self._reply(turn, choice, seconds)
+        answer = reply.answer(body.get("stream_interval") or self.stream_interval, self.keep_alive)
+        done = False
         try:
             if body.get("stream"):
                 await delivery.stream(answer, twist)
             else:
-                await delivery.whole(answer, twist, lambda: self._load_header(recorded))
-                self.steps += not probe
-            reason = "length" if spoken.choice.finish_reason == "length" else "stop"
-            if not probe:
-                self.prompt_tokens += turn.prompt_tokens
-                self.generated += sum(max(1, len(sample.tokens)) for sample in samples)
+                await delivery.whole(answer, twist, lambda: self._load_header(turn.recorded))
+            done = True
         finally:
             turn.close()
-            if not probe:
-                self._finished[reason] = self._finished.get(reason, 0) + len(samples)
+            if not _is_canary(turn.recorded):
+                self._count(reply, done=done)
 
-    def _usage(self, turn: Turn, samples: list[Spoken]) -> JSON:
-        generated = sum(max(1, len(sample.tokens)) for sample in samples)
-        details = {"cached_tokens": turn.cached, "created_cache_tokens": 0} if self.details else None
-        return {
-            "prompt_tokens": turn.prompt_tokens,
-            "completion_tokens": generated,
-            "total_tokens": turn.prompt_tokens + generated,
-            "prompt_tokens_details": details,
-        }
+    def _reply(self, turn: Turn, choice: Choice, seconds: float) -> Reply:
+        recorded, body, tokenizer = turn.recorded, turn.recorded.body, self._mind.tokenizer
+        spoken = Spoken(bounded(choice, body, tokenizer, self.window - turn.prompt_tokens), tokenizer)
+        chat = recorded.path.endswith("/chat/completions")
+        self._served += 1
+        name = recorded.headers.get("x-request-id") or f"pretend-{self._served}"
+        voice = Voice(f"{'chatcmpl' if chat else 'cmpl'}-{name}", self.model, chat, body)
+        counted = bool(body.get("stream")) and not _is_canary(recorded)
+
+        def stepped() -> None:
+            self.steps += counted
+
+        samples = [spoken] * (body.get("n") or 1)
+        return Reply(turn, voice, samples, lambda: self._pause(seconds), self._moving, stepped, self.details)
+
+    def _count(self, reply: Reply, *, done: bool) -> None:
+        reason = reply.finish if done else "abort"
+        self._finished[reason] = self._finished.get(reason, 0) + len(reply.samples)
+        if reply.ttft is not None:
+            self._ttft.take(reply.ttft)
+        if done:
+            self.steps += not reply.voice.body.get("stream")
+            self.prompt_tokens += reply.turn.prompt_tokens
+            self._cached += reply.turn.cached
+            self.generated += reply.generated
 
     def _load_header(self, recorded: Recorded) -> dict[str, str]:
         wanted = recorded.headers.get("endpoint-load-metrics-format", "").upper()

@@ -52,7 +52,10 @@ def explained(service: Service, number: str) -> dict[str, Any]:
     if decision is None:
         words = f"request {number[:100]} is not remembered; only the latest ones are"
         raise RefusedError(Refusal(404, words, "no_such_request"))
-    return {"request": number, "decision": dataclasses.asdict(decision)}
+    rows = tuple(decision.rows)
+    told = dataclasses.asdict(dataclasses.replace(decision, rows=rows))
+    told["rows"] = [dataclasses.asdict(row) | {"total": row.total} for row in rows]
+    return {"request": number, "decision": told}
 
 
 def add(service: Service, raw: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import signal
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,27 +73,23 @@ async def listening(service: Service) -> AsyncIterator[Listening]:
     """Listen until the block ends, then drain. Raises PoolConfigError for an address that cannot or must not be had."""
     config = service.config
     check_bind(config.host, config.keys)
-    state = Crowd()
+    crowd, servers = Crowd(), list[asyncio.Server]()
     loop = asyncio.get_running_loop()
-    servers: list[asyncio.Server] = []
-    listener = _tcp(config.host, config.port)
-    try:
-        servers.append(await loop.create_server(protocol(Door(service), config, state), sock=listener))
+    with ExitStack() as stack:
+        listener = stack.enter_context(_tcp(config.host, config.port))
+        servers.append(await loop.create_server(protocol(Door(service), config, crowd), sock=listener))
+        stack.callback(servers[0].close)
         if config.socket is not None:
-            local = _unix(Path(config.socket))
-            made = protocol(Door(service, with_admin=True), config, state)
+            local = stack.enter_context(_unix(Path(config.socket)))
+            stack.callback(Path(config.socket).unlink, missing_ok=True)
+            made = protocol(Door(service, with_admin=True), config, crowd)
             servers.append(await loop.create_unix_server(made, sock=local))
-        here = Listening(service, state, servers, listener.getsockname()[1])
+            stack.callback(servers[1].close)
+        here = Listening(service, crowd, servers, listener.getsockname()[1])
         try:
             yield here
         finally:
             await here.drain()
-    finally:
-        for server in servers:
-            server.close()
-        listener.close()
-        if config.socket is not None:
-            Path(config.socket).unlink(missing_ok=True)  # noqa: ASYNC240  one name in a folder
 
 
 async def until_signalled(here: Listening) -> None:

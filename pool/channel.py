@@ -58,20 +58,23 @@ class Answering:
                     yield event
 
     def close(self) -> None:
-        """Let go now; an answer that has not ended is aborted at the server too."""
+        """Let go now; an answer that has not ended is aborted at the server too, and who reads it is told."""
+        self._channel.under_way.discard(self)
         self._response.close()
 
     def finish(self) -> None:
         """Let go after the last event: the connection is kept for the next request once the server ended the body."""
+        self._channel.under_way.discard(self)
         if not self._response.closed:
             asyncio.get_running_loop().call_later(LINGER, self._response.close)
 
 
 class Channel:
-    """Sends requests to one server. Close it with `aclose`."""
+    """Sends requests to one server; ``under_way`` are the answers that are being read. Close it with `aclose`."""
 
     def __init__(self, config: EndpointConfig, connect_timeout: float) -> None:
         self.name = config.name
+        self.under_way: set[Answering] = set()
         self._config = config
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
@@ -93,10 +96,14 @@ class Channel:
                 response = await self._send(path, data, headers, fresh=True, used=used)
             if not 200 <= response.status < 300:
                 raise await self._refused(response)
-            return Answering(self, response)
+            answering = Answering(self, response)
+            self.under_way.add(answering)
+            return answering
 
     async def aclose(self) -> None:
-        """Close every connection."""
+        """Close every connection; who reads from one is told that it broke."""
+        for answering in tuple(self.under_way):
+            answering.close()
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()

@@ -93,6 +93,7 @@ class Relayed:
         self._partial = ""
         self._tokens = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._look: asyncio.Task[None] | None = None
         self._started: Started[Live] | None = None
         self._model = ""
 
@@ -256,16 +257,27 @@ class Relayed:
         started, now = self._now, self._clock()
         left = started.watch.left(now, now - started.member.still_for)
         late = self._trip.until - now
-        if left <= 0 or late <= 0:
-            told = started.watch.verdict if left <= 0 else "no whole answer within the deadline"
-            started.value.relay.give_up(told)
-            return
-        self._timer = asyncio.get_running_loop().call_later(min(left, late), self._watch)
+        if late <= 0:
+            started.value.relay.give_up("no whole answer within the deadline")
+        elif left > 0:
+            self._timer = asyncio.get_running_loop().call_later(min(left, late), self._watch)
+        else:
+            self._look = asyncio.create_task(self._look_again(started))
+
+    async def _look_again(self, started: Started[Live]) -> None:
+        """What was scraped last may be older than the patience."""
+        await started.member.probe()
+        now = self._clock()
+        if started.watch.left(now, now - started.member.still_for) > 0:
+            self._watch()
+        else:
+            started.value.relay.give_up(started.watch.verdict)
 
     def _rest(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for pending in (self._timer, self._look):
+            if pending is not None:
+                pending.cancel()
+        self._timer = self._look = None
 
 
 def _record(member: Member) -> Record:

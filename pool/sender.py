@@ -190,7 +190,9 @@ class Sender:
         try:
             while not (await asyncio.wait({task}, timeout=min(watch.idle, self._left(member, watch))))[0]:
                 if self._left(member, watch) <= 0:
-                    raise StalledError(f"endpoint {member.name}: {watch.verdict}")
+                    await look_again(member, task)
+                    if not task.done() and self._left(member, watch) <= 0:
+                        raise StalledError(f"endpoint {member.name}: {watch.verdict}")
             return task.result()
         finally:
             if not task.done():
@@ -207,7 +209,8 @@ class Sender:
         looked = False
         while True:
             try:
-                return await self._dispatch.place(ask, lambda: self.sites(tier), frozenset(trip.tried))
+                with trip.placing():
+                    return await self._dispatch.place(ask, lambda: self.sites(tier), frozenset(trip.tried))
             except ContextOverflowError as error:
                 if error.window is None or ask.output_tokens == 1:
                     raise
@@ -230,6 +233,16 @@ class Sender:
         if need.model is not None:
             return ModelMissingError(f"none of {names} serves the model {need.model!r} as it is asked for", 404)
         return error
+
+
+async def look_again(member: Member, task: asyncio.Future[T]) -> None:
+    """Before an answer is given up: what was scraped last may be older than the patience. Ends early with the task."""
+    looking = asyncio.ensure_future(member.probe())
+    try:
+        await asyncio.wait({looking, task}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 def alive(members: list[Member]) -> list[Member]:

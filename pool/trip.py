@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -79,12 +79,20 @@ class Trip:
         self.last: PoolError | None = None
         self.attempts = 0
         self.partial = ""
+        self._placing = False
         self.watch = Watch(first=need.deadline, idle=need.deadline, until=self.until, sent=now)
 
     @property
     def tools(self) -> bool:
         """Whether it may only go where tool calls were seen to work."""
         return "tools" in self.need.needs
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """It looks for a place as long as the block runs; stays so when the block is broken off."""
+        self._placing = True
+        yield
+        self._placing = False
 
     def ask(self, now: float) -> Ask:
         """The same for placement."""
@@ -108,6 +116,8 @@ class Trip:
         """The error for a deadline that passed: the last one met, in its own class."""
         last, late = self.last, f"no answer within the deadline of {self.need.deadline:g} s"
         told = f"{late}; last: {last}" if last else late
+        if self._placing and not isinstance(last, NoEndpointError):
+            return OverloadError(f"tier {self.need.tier!r}: no place, {told}", stage="deadline")
         if isinstance(last, OverloadError):
             return OverloadError(told, last.retry_after, last.stage)
         return NoEndpointError(told) if isinstance(last, NoEndpointError) else TransientError(told)

@@ -38,6 +38,7 @@ PROMPTS = re.compile(r"(?:your request has|prompt contains|\() ?(?P<prompt>\d+) 
 OVERFLOW_NAMES = {"context_length_exceeded", "exceed_context_size_error"}
 ENGINE_DEAD = ("EngineCore encountered an issue", "EngineDeadError")
 BUSY = {429, 503, 529}
+QUOTA = 60.0  # seconds that a server is left alone whose quota is used up (402)
 PASSING = {408, 409, 425}
 LONGEST = 400  # characters of a server's message that we repeat
 
@@ -74,8 +75,8 @@ def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> 
     """The error to raise for a status outside 2xx. ``where`` names the endpoint, ``headers`` have small letters."""
     refusal = read_refusal(text)
     message = f"endpoint {where}: {status} {refusal.kind} {refusal.message}".replace("  ", " ").rstrip()
-    if status in BUSY:
-        return OverloadError(message, retry_after(headers))
+    if status in BUSY or status == 402:
+        return OverloadError(message, retry_after(headers) or (QUOTA if status == 402 else None))
     if status in (400, 413, 422) and (overflow := _overflow(refusal)):
         return ContextOverflowError(message, overflow.window, overflow.prompt)
     if status == 404 and "does not exist" in refusal.message and "model" in refusal.message:

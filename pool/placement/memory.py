@@ -18,6 +18,7 @@ from pool.placement.view import Ask, Prompt
 from pool.types import Usage
 
 SLOW = 0.02
+ALIKE = 1.5  # times slower or faster than usual up to which a decode step counts as the usual one
 SHY = 32  # answers of an endpoint from which all others learn what such a server costs
 
 
@@ -206,5 +207,22 @@ class Memory:
             lane = server.lane
             lane.base, lane.token, lane.pair = cost.prefill_terms
             lane.step, lane.seat = cost.step_terms
+        self._even_steps()
         for price in ("base", "token", "pair", "step", "seat"):
             setattr(self.least, price, min((getattr(lane, price) for lane in lanes), default=0.0))
+
+    def _even_steps(self) -> None:
+        """Decode prices that differ little are taken as one: they wobble, and no session should move for that."""
+        seen = [server.lane for server in self.servers.values() if server.cost.seen]
+        if len(seen) < 2:
+            return
+        usual = sorted(seen, key=_step)[(len(seen) - 1) // 2]
+        step, seat, middle = usual.step, usual.seat, _step(usual)
+        for lane in seen:
+            if middle / ALIKE <= _step(lane) <= middle * ALIKE:
+                lane.step, lane.seat = step, seat
+
+
+def _step(lane: Lane) -> float:
+    """Seconds of a step of a batch of usual size."""
+    return lane.step + 8 * lane.seat

@@ -115,13 +115,13 @@ class Residency:
             self._shrink(name, node, max(0, keep - node.start))
 
     def drop_older(self, name: str, than: float) -> None:
-        """Forget all that the endpoint last used before that time."""
+        """Forget all that the endpoint last used at that time or before."""
         shelf = self._shelf(name)
-        while shelf.queue and shelf.queue[0][0] < than:
+        while shelf.queue and shelf.queue[0][0] <= than:
             node = heapq.heappop(shelf.queue)[3]
             if (hold := node.held.get(name)) is None:
                 continue
-            if hold.used < than:
+            if hold.used <= than:
                 self._shrink(name, node, 0)
             else:
                 heapq.heappush(shelf.queue, (hold.used, -node.start, node.order, node))

@@ -41,7 +41,8 @@ class Truth:
         if foreseen < 2 * block:
             return
         share = min(1.0, cached / foreseen)
-        self.trust += MEAN * (share - self.trust)
+        if cached or self._misses >= COLD_AFTER:  # a restart is no reason to trust it less, but one can be no more
+            self.trust += MEAN * (share - self.trust)
         if cached == 0:
             self._missed(residency, name, prompt, used[1])
             return

@@ -115,7 +115,7 @@ def test_what_is_older_than_a_time_can_be_forgotten_at_once() -> None:
     for now, word in enumerate(("old1", "old2", "new1", "new2")):
         residency.insert("a", chain(*word), 1, float(now))
     residency.insert("a", chain(*"old1"), 1, 9.0)
-    residency.drop_older("a", 2.0)
+    residency.drop_older("a", 1.0)
     found = {word for word in ("old1", "old2", "new1", "new2") if residency.depths(chain(*word)).get("a") == 4}
     assert found == {"old1", "new1", "new2"}
 

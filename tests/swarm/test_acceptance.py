@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
+from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig, VirtualConfig
 from swarm.acceptance import ladder, plan
 from swarm.config import BrokerAddress, DaemonConfig, RepositoryConfig, Settings
 from swarm.errors import TaskError
@@ -80,3 +80,28 @@ def test_the_embedded_model_is_the_lowest_rung() -> None:
     pool = settings().pool.model_copy(update={"embedded": EmbeddedConfig(enabled=True)})
     assert ladder(settings(pool=pool)) == ("embedded", "small", "large")
     assert ladder(settings()) == ("small", "large")
+
+
+def many(**more: Any) -> PoolConfig:
+    virtual = {"best": VirtualConfig(kind="vote", tiers=("small",))}
+    return settings().pool.model_copy(update={"virtual": virtual, **more})
+
+
+@pytest.mark.parametrize("name", ["auto", "best"])
+def test_a_task_may_ask_for_auto_and_for_a_virtual_model(name: str) -> None:
+    assert plan(request(tier=name), settings(pool=many()), ()).tier == name
+    assert (
+        plan(request(), settings(pool=many(), repositories={"demo": {"test_command": "t", "tier": name}}), ()).tier
+        == name
+    )
+
+
+def test_a_virtual_model_that_is_none_is_refused_with_what_comes_near() -> None:
+    with pytest.raises(TaskError) as told:
+        plan(request(tier="bets"), settings(pool=many()), ())
+    assert '"best"' in told.value.mend
+
+
+def test_attempts_climb_plain_tiers_in_the_order_that_is_set() -> None:
+    assert ladder(settings(pool=many())) == ("small", "large")
+    assert ladder(settings(pool=many(tier_order=("large", "small")))) == ("large", "small")

@@ -140,3 +140,34 @@ def test_a_folder_and_nothing_are_told_apart(tmp_path: Path) -> None:
 def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Not a directory"):
         load(written(tmp_path, GOOD) / "swarm.toml", {})
+
+
+VIRTUAL = (
+    GOOD
+    + """[pool.virtual.best]
+kind = "vote"
+tiers = ["fast"]
+"""
+)
+
+
+def test_tiers_of_every_kind_may_be_the_default(tmp_path: Path) -> None:
+    text = VIRTUAL.replace('default_tier = "fast"', 'default_tier = "best"\ntier_order = ["fast"]\nauto = { calm = 9 }')
+    pool = load(written(tmp_path, text), {}).settings.pool
+    assert pool.askable == ("fast", "best", "auto")
+    assert pool.auto.calm == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('tiers = ["fast"]', 'tiers = ["fsat"]'), "line 14: pool.virtual.best"),
+        (("virtual.best", "virtual.fast"), "is the name of a tier"),
+        (('kind = "vote"', 'kind = "vot"'), "line 15: pool.virtual.best.kind"),
+        (('default_tier = "fast"', 'tier_order = ["fast", "slow"]'), "line 8: pool.tier_order"),
+    ],
+)
+def test_tiers_that_cannot_work_are_refused_at_their_line(tmp_path: Path, change: tuple[str, str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, VIRTUAL.replace(*change, 1)), {})
+    assert words in str(caught.value)

@@ -8,9 +8,11 @@ from itertools import pairwise
 
 import pytest
 
+from pool.config import EndpointConfig, PoolConfig
 from pool.errors import ContextOverflowError, NoEndpointError
 from pool.testing import call
-from pool.types import Choice, Reply, ToolCall, Usage
+from pool.tiers.front import Tiers
+from pool.types import Choice, Part, Reply, Report, ToolCall, Usage
 from swarm.agent import Agent
 from swarm.prompts import INTERRUPTED, NO_CALL_TEXT, REPEATED
 from swarm.types import Budget
@@ -269,3 +271,41 @@ async def test_text_from_a_file_never_changes_the_instructions(desk) -> None:
     await Agent().work(at.work)
     assert at.pool.requests[1].messages[-1].role == "user"
     assert len(at.pool.requests) == 2
+
+
+async def test_checks_are_told_from_the_first_change_on(desk) -> None:
+    heard = []
+    script = [call("run_tests"), EDIT, call("run_tests"), FINISH, FINISH]
+    at = await desk(FILES, script, test_command="false", note=lambda session, failed: heard.append((session, failed)))
+    await Agent().work(at.work)
+    assert heard == [("t1.1", True), ("t1.1", True)], "the tests after the change, and those that finish ran"
+
+
+async def test_the_journal_keeps_why_a_tier_answered_and_what_a_virtual_model_cost(desk) -> None:
+    report = Report(name="best", kind="vote", parts=(Part(role="sample", tier="small"),), spent=9, budget=99)
+    chosen = Reply(
+        choices=(FINISH,),
+        usage=Usage(),
+        endpoint="e",
+        model="m",
+        seconds=0.0,
+        tier="small",
+        why="best: x",
+        report=report,
+    )
+    at = await desk(FILES, [chosen])
+    await Agent().work(at.work)
+    (line,) = at.kinds("model_call")
+    assert (line["tier"], line["why"], line["report"]["spent"]) == ("small", "best: x", 9)
+
+
+async def test_auto_climbs_for_an_agent_whose_tests_keep_failing(desk) -> None:
+    script = [EDIT, call("run_tests"), call("run_tests"), FINISH, FINISH]
+    at = await desk(FILES, script, test_command="false", tier="auto")
+    at.pool.status, at.pool.estimate = tuple, lambda request, tier: None
+    endpoints = tuple(EndpointConfig(name=tier, url="http://h:1", tier=tier) for tier in ("small", "large"))
+    tiers = Tiers(at.pool, PoolConfig(endpoints=endpoints))
+    note = lambda session, failed: tiers.note(session, failed_check=failed)  # noqa: E731
+    await Agent().work(replace(at.work, pool=tiers, note=note))
+    assert [request.tier for request in at.pool.requests] == ["small"] * 3 + ["large"] * 2
+    assert "2 failed checks" in at.kinds("model_call")[3]["why"]

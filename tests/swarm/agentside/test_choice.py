@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
+from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig, VirtualConfig
 from pool.testing import call
 from pool.types import CompletionRequest
 from swarm.agent import Agent
@@ -101,3 +101,16 @@ async def test_auto_lets_the_agent_follow_where_sampling_gave_up(desk) -> None:
 async def test_auto_lets_a_capable_model_steer(desk) -> None:
     at = await desk(FILES, [call("finish", title="t"), call("finish", title="t")], test_command=TESTS)
     assert (await strategy_named("auto").work(at.work)).ending == "no_change"
+
+
+def test_auto_and_virtual_models_are_small_only_where_nothing_larger_is_behind_them() -> None:
+    endpoints = (
+        EndpointConfig(name="a", url="http://h:1", tier="tiny", model="q-0.5b"),
+        EndpointConfig(name="b", url="http://h:1", tier="big", model="q-32b"),
+    )
+    virtual = {
+        "many": VirtualConfig(kind="vote", tiers=("tiny",)),
+        "checked": VirtualConfig(kind="vote", tiers=("tiny",), judge="big"),
+    }
+    assert small_tiers(PoolConfig(endpoints=endpoints, virtual=virtual)) == {"tiny", "many"}
+    assert small_tiers(PoolConfig(endpoints=endpoints[:1])) == {"tiny", "auto"}

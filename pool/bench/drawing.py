@@ -19,17 +19,17 @@ def terminal(levels: Sequence[Level], width: int = 76, height: int = 16) -> str:
     at = [level.concurrency for level in levels]
     drawings = []
     for title, lines in _charts(levels):
-        plotext.clear_figure()
-        plotext.theme("clear")
-        plotext.plotsize(width, height)
-        plotext.title(title)
-        plotext.xlabel("concurrency")
-        plotext.xticks(at)
-        for name, values in lines:
+        figure = plotext.figure
+        figure.clear()
+        figure.plot_size(width, height)
+        figure.title(title)
+        figure.label("at once")
+        figure.ruler("x").ticks(at)
+        for (name, values), marker in zip(lines, ("\u2022", "x"), strict=False):
             known = [(x, y) for x, y in zip(at, values, strict=True) if y is not None]
             if known:
-                plotext.plot([x for x, _ in known], [y for _, y in known], label=name, marker="dot")
-        drawings.append(plotext.build())
+                figure.draw(figure.signal(*zip(*known, strict=True), marker=marker).lines().label(name))
+        drawings.append(str(plotext.uncolorize(str(figure.build()))))
     return "\n".join(drawings)
 
 

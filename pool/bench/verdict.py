@@ -13,7 +13,7 @@ from pool.bench.meters import Strain
 from pool.types import Frozen
 
 GAIN = 0.10
-LATE = 0.05  # seconds that our own loop may be late (p99) before its figures are its own
+LATE = 0.05  # seconds that our own loop may be late (p99), or half a gap between tokens, before it shows
 BUSY = 0.85  # share of a core at which this one process is at its end
 FULL = 0.95  # share of the KV cache
 QUEUE = 0.5  # requests that wait on average
@@ -70,10 +70,12 @@ def _cause(before: Level, after: Level) -> tuple[Side, str]:
 
 def _client(level: Level) -> tuple[Side, str] | None:
     strain = level.strain
-    if strain.lag > LATE:
-        return "client", f"this process's own loop was {strain.lag * 1000:.0f} ms late (p99): it measures itself"
     if strain.processor > BUSY:
         return "client", f"this process uses {strain.processor:.0%} of a core: start several, or ask for longer answers"
+    if strain.lag > max(LATE, (level.summary.itl.p50 or 0) / 2):
+        late = f"this process's own loop was {strain.lag * 1000:.0f} ms late (p99)"
+        whose = f"it uses {strain.processor:.0%} of a core, so its machine is busy with other things"
+        return "client", f"{late}: {whose if strain.processor < BUSY / 2 else 'it measures itself'}"
     return None
 
 

@@ -186,8 +186,9 @@ def _tell_sweep(name: str, levels: Sequence[Level], verdict: Verdict, how: Outpu
             screen.say("\n" + drawing.terminal(levels))
         except PoolConfigError as error:
             screen.hint(str(error))
-    since = f" from {verdict.since} at once" if verdict.since else ""
-    screen.say(f"\n{name}: flat is {verdict.flat}{since}: {verdict.because}")
+    sides = {"not flat": "not flat", "unknown": "cannot be told"}
+    side = sides.get(verdict.flat, f"the {verdict.flat} goes flat from {verdict.since} at once")
+    screen.say(f"\n{name}: {side}: {verdict.because}")
     for reason, times in _reasons(levels).items():
         screen.hint(f"lost {times} times: {reason}")
 

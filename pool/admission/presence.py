@@ -78,7 +78,7 @@ class Presence:
 
         After a failure the session's place is free at once: nobody knows what is left of its KV.
         """
-        self.sessions.ended_turn(session, now)
+        self.sessions.ended_turn(session, now, answered=usage is not None)
         lasts = self.sessions.get(session.name) is session
         endpoint = str(decision.endpoint)
         live = self._sets.get(endpoint)

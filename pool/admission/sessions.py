@@ -60,15 +60,16 @@ class Sessions:
             self._sessions.move_to_end(ask.session)
             session.program, session.seen = program, now
         self._came_back(session, now)
-        if session.prompt:
+        if session.prompt and session.prompt != ask.prompt.tokens:  # the same once more is a turn sent again
             self._grew(session, ask.prompt.tokens - session.prompt)
         session.prompt = ask.prompt.tokens
         return session
 
-    def ended_turn(self, session: Session, now: float) -> None:
-        """A turn is over."""
+    def ended_turn(self, session: Session, now: float, *, answered: bool = True) -> None:
+        """A turn is over. One without an answer is sent again, which tells nothing of the time between turns."""
         session.turns = max(0, session.turns - 1)
-        session.seen = session.ended = session.since = now
+        session.seen = session.ended = now
+        session.since = now if answered else None
         session.tool, session.expected = "", None
         if session.name in self._sessions:
             self._sessions.move_to_end(session.name)

@@ -32,6 +32,7 @@ from pool.wire.metrics import Snapshot
 TICK = 0.25  # seconds between looks while somebody waits, for what no event tells of
 LOOKS, TICK_LOOKS = 8, 256  # waiting requests that one event, or one tick, may look at in vain
 LEARNED = 8  # first tokens after which an endpoint's speed counts as known
+PROOF = 30.0  # seconds between two requests that are sent although the forecast says that they will be late
 OPEN: frozenset[Lane] = frozenset()
 ENTERING: frozenset[Lane] = frozenset({"paused", "new"})
 Outcome = Lease | PoolError
@@ -285,11 +286,21 @@ class Dispatch:
             if decision.again is not None:
                 line.again = min(line.again or decision.again, decision.again)
             return False
-        error = late(decision, ask, scene.now)
-        if error and self._placer.prefill_seconds(decision.endpoint, 1) is not None:
+        if (error := late(decision, ask, scene.now)) and self._believes(line, decision.endpoint, scene.now):
             self._end(line, ticket, error)
         else:
             self._grant(line, scene, ticket, decision)
+        return True
+
+    def _believes(self, line: Line, endpoint: str, now: float) -> bool:
+        """Whether a forecast is reason enough to refuse. One request in a while is sent in spite of it: a model of the
+        costs that is wrong would else never learn better."""
+        if self._placer.cost(endpoint).seen < LEARNED:
+            return False
+        if line.risked is not None and now - line.risked > PROOF:
+            line.risked = now
+            return False
+        line.risked = now if line.risked is None else line.risked
         return True
 
     def _choose(self, scene: Scene, ticket: Ticket) -> tuple[Decision, list[Site]]:
@@ -326,7 +337,7 @@ class Dispatch:
         reserved = self._placer.reserve(ask, decision)
         session, need, settle = self._bound.pop(ticket.number)
         line.queue.remove(ticket)
-        self._presence.began(session, need, scene.take(str(decision.endpoint)))
+        self._presence.began(session, need, line.tier, scene.take(str(decision.endpoint)))
         line.held[ticket.rank] += 1
         self._held[str(decision.endpoint)] += 1
         charged = weight(ask.prompt.tokens, ask.output_tokens, decision.expected_hit)
@@ -348,7 +359,9 @@ class Dispatch:
         self._charge(ticket.program, (used(usage) if usage else 0.0) - charged, now)
         if len(line.queue):
             line.pace.released(now)
-            self._drain(line, LOOKS)
+        for other in self._lines.values():
+            if len(other.queue) and lease.endpoint in other.names:
+                self._drain(other, LOOKS)
 
     def _charge(self, program: str, tokens: float, now: float) -> None:
         self._service.charge(program, tokens, now)

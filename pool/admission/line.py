@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from pool.admission.classes import LEVELS, Classes
@@ -28,7 +28,11 @@ def able(site: Site, ask: Ask) -> bool:
 
 
 class Line:
-    """One tier: who waits for it, and the places that each class has in it."""
+    """One tier: who waits for it, and the places that each class has in it.
+
+    ``names`` are its endpoints as seen last; ``again`` are seconds after which placement wants to be asked again;
+    ``closed`` tells that nobody can become live now; ``risked`` is when a forecast was last put to the proof.
+    """
 
     def __init__(self, tier: str, classes: Classes, service: Service) -> None:
         self.tier = tier
@@ -38,6 +42,8 @@ class Line:
         self.sites: Sites = tuple
         self.again: float | None = None
         self.closed = False
+        self.names: Collection[str] = ()
+        self.risked: float | None = None
 
 
 class Scene:
@@ -51,6 +57,7 @@ class Scene:
         self.now = now
         self.sites = {site.name: site for site in line.sites()}
         self.living = [site for site in self.sites.values() if lives(site)]
+        line.names = self.sites.keys()
         self.claimed: set[str] = set()
         self.free, self.capacity = 0, sum(line.held)
         for site in self.living:

@@ -60,14 +60,14 @@ class Presence:
         """Whether a session is live on an endpoint or may become so."""
         return self._set(site).fits(session.name, need, now)
 
-    def began(self, session: Session, need: Footprint, site: Site) -> None:
+    def began(self, session: Session, need: Footprint, tier: str, site: Site) -> None:
         """A turn begins; a place elsewhere in the tier is given up."""
-        before = session.homes.get(site.tier)
+        before = session.homes.get(tier)
         if before is not None and before != site.name and before in self._sets:
             seat = self._sets[before].seats.get(session.name)
             if seat is not None and not seat.turns:
                 self._sets[before].drop(session.name)
-        session.homes[site.tier] = site.name
+        session.homes[tier] = site.name
         session.turns += 1
         seat = self._set(site).seats.get(session.name)
         session.promised = kept(seat.footprint, need) if seat else 0

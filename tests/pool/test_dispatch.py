@@ -46,7 +46,7 @@ class Fleet:
         deadline = self.clock() + more.pop("seconds", 600.0)
         return Ask(
             request=f"r{next(self.numbers)}",
-            tier="small",
+            tier=more.pop("tier", "small"),
             session=session,
             prompt=more.pop("prompt", Prompt(tokens)),
             arrived=self.clock(),
@@ -250,6 +250,23 @@ def test_one_off_requests_leave_no_session_behind() -> None:
     assert len(desk.dispatch._presence.sessions) == 0
 
 
+def test_two_doors_to_one_endpoint_wake_one_another() -> None:
+    desk = Desk(site("a", 1))
+    first = desk.lease(desk.submit("s0", tier=""))
+    assert first is not None
+    waiting = desk.submit("s1")
+    assert desk.placed(waiting) == [False]
+    first.finish(usage())
+    assert desk.placed(waiting) == [True]
+
+
+def test_session_that_names_no_tier_is_live_where_it_was() -> None:
+    desk = Desk(site("a", 9, kv_tokens=10_000))
+    desk.turn("s0", 6_000, tier="")
+    assert desk.placed(desk.submit("s1", 6_000, tier="")) == [False]
+    assert desk.placed(desk.submit("s0", 6_100, tier="")) == [True]
+
+
 # Who goes next
 
 
@@ -385,6 +402,8 @@ def test_prompt_that_cannot_be_read_in_time_is_refused_at_once() -> None:
     assert "first token of 100000 tokens" in str(refusal)
     assert desk.placed(desk.submit("long", 100_000, seconds=2_000.0)) == [True]
     assert desk.dispatch.in_flight("a") == 1
+    desk.after(40.0)  # now and then the forecast is put to the proof, else a wrong one would stay wrong for ever
+    assert desk.placed(*[desk.submit(f"l{i}", 100_000, seconds=20.0) for i in range(3)]) == [True, False, False]
 
 
 def test_first_of_the_cooling_endpoints_is_waited_for() -> None:

@@ -11,10 +11,13 @@ from pool.endpoint import Endpoint
 from pool.errors import ModelMissingError, PermanentError, PoolError, TransientError
 from pool.types import CANARY_TOOL, Capability, Trait
 from pool.wire.canary import CHAT, Heard, judge, questions
-from pool.wire.capability import CAPABILITIES, Record, trait
+from pool.wire.capability import Record, trait
 from pool.wire.faults import classify
 
 PATIENCE = 120.0  # seconds for one question
+ORDER: tuple[Capability, ...] = (  # what requests wait for first, then the quick ones
+    "tools", "stream_usage", "cached_tokens", "logprobs", "json_schema", "reasoning", "priority",
+)  # fmt: skip
 TRIES = 3  # of a question that brought no answer; after that the capability stays unknown
 
 
@@ -52,7 +55,7 @@ class Canaries:
 
     def missing(self) -> list[Capability]:
         """What is still worth asking."""
-        return [name for name in CAPABILITIES if name not in self.traits and self._failed.get(name, 0) < TRIES]
+        return [name for name in ORDER if name not in self.traits and self._failed.get(name, 0) < TRIES]
 
     def begin(self, record: Record, learnt: Callable[[], None]) -> None:
         """Ask what is missing, in the background; ``learnt`` is called after each answer."""

@@ -9,7 +9,7 @@ import ssl
 import time
 from urllib.parse import urlsplit
 
-from pool.config import PoolConfig
+from pool.config import EndpointConfig, PoolConfig
 from pool.doctor import Finding, Patient, diagnose
 from pool.member import Member
 from pool.roster import JOIN_INTERVAL, Roster
@@ -38,42 +38,59 @@ async def meet(member: Member, within: float = LOOK) -> bool:
         await asyncio.sleep(JOIN_INTERVAL)
 
 
-async def closes_after(url: str, within: float = WATCH) -> float | None:
+async def closes_after(config: EndpointConfig, within: float = WATCH) -> float | None:
     """Seconds after which a server closes an idle connection; infinite when not ``within`` this time.
 
-    None where no connection or no answer was to be had, so that nothing was measured.
+    None where nothing was measured: no connection, no good answer, or one that says that it keeps no connection.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(config.url)
     secure = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or (443 if secure else 80)
     try:
         async with asyncio.timeout(ANSWER):
             reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
-            host = parts.netloc.rpartition("@")[2]
-            writer.write(f"GET {parts.path}/version HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("ascii"))
+    except (OSError, TimeoutError):
+        return None
+    try:
+        async with asyncio.timeout(ANSWER):
+            writer.write(_question(config))
             await _answered(reader)
+        return await _end_of(reader, within)
     except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
-    began = time.monotonic()
-    try:
-        async with asyncio.timeout(within):
-            while await reader.read(65536):
-                pass
-            return time.monotonic() - began
-    except TimeoutError:
-        return math.inf
-    except OSError:
-        return time.monotonic() - began
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 
 
+async def _end_of(reader: asyncio.StreamReader, within: float) -> float:
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(within):
+            while await reader.read(65536):
+                pass
+    except TimeoutError:
+        return math.inf
+    except OSError:
+        pass  # reset, which is an end as well
+    return time.monotonic() - began
+
+
+def _question(config: EndpointConfig) -> bytes:
+    parts = urlsplit(config.url)
+    lines = [f"GET {parts.path}/v1/models HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
+    if config.api_key is not None:
+        lines.append(f"Authorization: Bearer {config.api_key.get_secret_value()}")
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
 async def _answered(reader: asyncio.StreamReader) -> None:
-    """Read one whole answer, so that the connection is idle afterwards. Raises ValueError for one without length."""
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-    fields = dict(line.split(":", 1) for line in head.split("\r\n")[1:] if ":" in line)
+    """Read one whole answer: the connection is idle afterwards. Raises ValueError for one that proves nothing."""
+    first, *rest = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+    fields = {name: value.strip() for name, _, value in (line.partition(":") for line in rest)}
+    if " 200 " not in f"{first} " or fields.get("connection") == "close":
+        raise ValueError(first)
     if "content-length" in fields:
         await reader.readexactly(int(fields["content-length"]))
     elif "chunked" in fields.get("transfer-encoding", ""):
@@ -86,7 +103,7 @@ async def _patient(member: Member, *, idle: bool) -> Patient:
     up = await meet(member)
     measured = None
     if up:
-        watching = asyncio.ensure_future(closes_after(member.config.url)) if idle else None
+        watching = asyncio.ensure_future(closes_after(member.config)) if idle else None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EXAM):
                 await member.examine()

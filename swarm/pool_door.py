@@ -61,7 +61,7 @@ def routes(servers: Servers | None) -> list[Route]:
     one = f"{PREFIX}/endpoints/{{name}}"
     return [
         Route(f"{PREFIX}/status", door.status),
-        Route(f"{PREFIX}/explain/{{request}}", door.explain),
+        Route(f"{PREFIX}/explain/{{request:path}}", door.explain),
         Route(f"{PREFIX}/endpoints", door.add, methods=["POST"]),
         Route(f"{one}/drain", door.drain, methods=["POST"]),
         Route(f"{one}/admit", door.admit, methods=["POST"]),
@@ -85,7 +85,7 @@ class PoolDoor:
         decision = self._servers.explain(number)
         if decision is None:
             return _failure(404, f"request {number} is not remembered", "only the latest requests are")
-        return _json({"request": number, "decision": dataclasses.asdict(decision)})
+        return _json({"request": number, "decision": as_json(decision)})
 
     async def add(self, request: Request) -> Response:
         """POST /v1/pool/endpoints
@@ -144,6 +144,11 @@ async def _config(request: Request) -> EndpointConfig | Response:
     if config.api_key_env is not None and config.api_key is None:
         return _failure(422, "api_key_env: a variable of the caller is not the daemon's", "send the key itself")
     return config
+
+
+def as_json(decision: Decision) -> dict[str, Any]:
+    """A decision as plain data; its rows may come as any kind of sequence."""
+    return dataclasses.asdict(dataclasses.replace(decision, rows=tuple(decision.rows)))
 
 
 def _json(body: dict[str, Any]) -> Response:

@@ -107,6 +107,8 @@ def judge(capability: Capability, kind: ServerKind, heard: Sequence[Heard]) -> T
     if last.status != 200:
         return trait(kind, capability, "unknown", f"could not be tried: {last.status} {last.said}")
     verdict, evidence = JUDGES[capability](heard)
+    if capability == "reasoning" and verdict == "unknown":
+        return Trait(evidence=evidence)  # a flag would help nobody while the model does not think
     return trait(kind, capability, verdict, evidence)
 
 

@@ -1,0 +1,125 @@
+"""`swarm pool status, doctor, explain, add, drain, admit, remove` as a person calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from pool.errors import NoEndpointError
+from pool.testing import pretend_vllm
+from pool.types import EndpointStatus, Trait
+from swarm.cli.pool.status import _judge, abilities, row
+
+HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'
+
+
+def configured(folder: Path, url: str, more: str = "") -> None:
+    (folder / "swarm.toml").write_text(f'{HEAD}[[pool.endpoints]]\nname = "box"\nurl = "{url}"\n{more}')
+
+
+def one(**more: object) -> EndpointStatus:
+    return EndpointStatus.model_validate({"name": "a", "tier": "t", "url": "u", "state": "up", "phase": "busy"} | more)
+
+
+async def test_status_tells_life_load_and_abilities_with_their_flags(swarm, tmp_path: Path) -> None:
+    async with pretend_vllm(details=False) as server:
+        configured(tmp_path, server.url, 'api_key = "s3cret"\n')
+        ran = await asyncio.to_thread(swarm, "pool", "status", "--verbose", cwd=tmp_path)
+        assert ran.code == 0, ran.err
+        head, line, *rest = ran.out.splitlines()
+        assert {"STATE", "KV", "CAN"} <= set(head.split())
+        assert {"up", "idle", "8192", "+tools", "-cache", "?prio"} <= set(line.split())
+        said = "\n".join(rest)
+        assert "enable:  --enable-prompt-tokens-details" in said
+        assert "enable:  --scheduling-policy priority" in said
+        assert "s3cret" not in ran.out + ran.err
+        told = json.loads((await asyncio.to_thread(swarm, "pool", "status", "--json", cwd=tmp_path)).out)
+    (seen,) = told["endpoints"]
+    assert (seen["phase"], seen["version"]) == ("idle", "0.32.0+pretend")
+
+
+def test_busy_wedged_dead_and_drained_look_different() -> None:
+    states = {row(one(state=state, phase=phase))[2] for state, phase in
+              (("up", "busy"), ("suspect", "wedged"), ("down", "dead"), ("up", "asleep"))}  # fmt: skip
+    assert states == {"up busy", "suspect wedged", "down dead", "up asleep"}
+    assert row(one(draining=True, cooling=4.2))[2] == "up busy draining cooling 4s"
+
+
+def test_unknown_is_a_question_mark_and_never_a_zero() -> None:
+    shown = row(one())
+    assert shown[4] == "?"
+    assert shown[6] == "?/?"
+    assert (shown[7], shown[8]) == ("?", "?")
+    assert row(one(running=0, waiting=0, kv_usage=0.0))[6:8] == ("0/0", "0%")
+
+
+def test_foreign_words_are_cleaned() -> None:
+    evil = Trait(verdict="no", evidence="\x1b]0;x\x07call")
+    assert "\x1b" not in "".join(abilities(one(traits={"tools": evil}, models=[{"id": "\x1b[2Jm"}])))
+
+
+def test_tier_whose_only_server_is_wedged_or_asleep_has_none_alive() -> None:
+    for phase, state in (("wedged", "suspect"), ("asleep", "up"), ("dead", "down")):
+        with pytest.raises(NoEndpointError, match="alive in: t"):
+            _judge(("t",), (one(phase=phase, state=state),), started_elsewhere=None)
+    _judge(("t",), (one(phase="silent", state="suspect"),), started_elsewhere=None)
+
+
+async def test_doctor_examines_any_server_and_its_exit_code_tells(swarm, tmp_path: Path) -> None:
+    async with pretend_vllm(tools="refused", window=1000) as server:
+        ran = await asyncio.to_thread(swarm, "pool", "doctor", "--quick", server.url, cwd=tmp_path)
+    assert ran.code == 1
+    assert "fail  endpoint server-1: a window of 1000 tokens" in ran.out
+    assert "mend: --max-model-len" in ran.out
+    assert "why:" in ran.out
+
+
+async def test_doctor_finds_no_fault_in_a_good_server(swarm, tmp_path: Path) -> None:
+    async with pretend_vllm(window=32768) as server:
+        configured(tmp_path, server.url, 'scheduling = "priority"\n')
+        ran = await asyncio.to_thread(swarm, "pool", "doctor", "--quick", "--json", cwd=tmp_path)
+    assert ran.code == 0, ran.out
+    assert all(finding["level"] != "fail" for finding in json.loads(ran.out))
+
+
+def test_doctor_says_what_is_no_address(swarm, tmp_path: Path) -> None:
+    ran = swarm("pool", "doctor", "ftp://x", cwd=tmp_path)
+    assert ran.code == 8
+    assert "starts with http" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_explain_shows_who_was_left_out_and_what_came_of_it(swarm) -> None:
+    ran = swarm("pool", "explain", "r-1")
+    assert ran.code == 0, ran.err
+    assert "went to box" in ran.out
+    assert "left out: its window of 4096 tokens is too small" in ran.out
+    assert "foreseen 0.750 s, came after 0.800 s" in ran.out
+    assert "foreseen 640, told 512" in ran.out
+    told = json.loads(swarm("pool", "explain", "r-1", "--json").out)
+    assert told["rows"][0]["seconds"] == {"queue": 0.5, "prefill": 0.25}
+    lost = swarm("pool", "explain", "r-2")
+    assert lost.code == 8
+    assert "not remembered" in lost.err
+
+
+def test_refusals_of_the_daemon_reach_the_person_in_words(swarm) -> None:
+    for words in (("add", "box", "http://h"), ("drain", "x"), ("admit", "x"), ("remove", "x")):
+        ran = swarm("pool", *words)
+        assert ran.code == 8, ran.err
+        assert "endpoint" in ran.err
+        assert "mend: " in ran.err
+
+
+def test_nothing_is_changed_without_a_daemon_and_a_wrong_setting_is_named(swarm, tmp_path: Path) -> None:
+    configured(tmp_path, "http://127.0.0.1:9")
+    ran = swarm("pool", "drain", "box", cwd=tmp_path)
+    assert ran.code == 4
+    assert "swarm daemon" in ran.err
+    ran = swarm("pool", "add", "b", "http://h", "--tools", "maybe", cwd=tmp_path)
+    assert (ran.code, "tools:" in ran.err) == (8, True)
+    ran = swarm("pool", "add", "b", "http://h", "--key-env", "SWARM_NO_SUCH_KEY", cwd=tmp_path)
+    assert "SWARM_NO_SUCH_KEY is not set" in ran.err

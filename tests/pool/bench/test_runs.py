@@ -110,7 +110,9 @@ async def test_a_tier_is_measured_through_the_pool(settings) -> None:
 
 async def test_a_fault_is_hidden_by_the_pool_as_it_would_be_from_an_agent(settings) -> None:
     async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(pretend_vllm(script)) for script in ([server_error()], None)]
+        servers = [
+            await stack.enter_async_context(pretend_vllm(script)) for script in ([server_error(), *["ok"] * 9], None)
+        ]
         target = await stack.enter_async_context(through(settings(*servers), "small", EXACT))
         outcomes = [await target.ask(turn()) for _ in range(3)]
     assert [outcome.fate for outcome in outcomes] == ["ok"] * 3

@@ -1,0 +1,176 @@
+"""`swarm pool plan`, `recipe`, `up` and `bench` as a person runs them: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from pool.config import EndpointConfig, PoolConfig
+from pool.pretend.engine import EngineSettings
+from pool.testing import pretend_vllm
+from swarm.cli.pool.up import joined
+from swarm.config_docs import toml_value
+
+HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'
+
+
+def test_a_plan_says_that_it_fits_and_what_each_figure_rests_on(swarm) -> None:
+    ran = swarm("pool", "plan", "gpt-oss-20b", "rtx4090", "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert told["fits"]
+    assert told["tensor_parallel"] == 1
+    assert all(figure["why"] for figure in told["figures"])
+
+
+def test_a_plan_that_does_not_fit_has_its_own_exit_code_and_says_what_would(swarm) -> None:
+    ran = swarm("pool", "plan", "llama-3.3-70b-instruct", "l4", "--count", "1")
+    assert ran.code == 1
+    assert "does not fit 1 x l4" in ran.out
+    assert "16 of them hold it" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("plan", "nosuch", "h100"), "known are"),
+        (("plan", "qwen3-8b", "voodoo"), "no such GPU"),
+        (("recipe", "hisparse", "--model", "qwen3-8b", "--no-check"), "sparse attention"),
+        (("recipe", "agents", "--model", "llama-3.3-70b-instruct", "--gpu", "l4", "--count", "1"), "does not fit"),
+        (("recipe", "agents", "--model", "qwen3-8b", "--python", "/no", "--version", "0.33.0"), "one of the two"),
+        (("up", "agents", "--model", "qwen3-8b", "--python", "/nowhere/python"), "cannot be run"),
+        (("bench", "--url", "nonsense"), "no address"),
+        (("bench", "--url", "http://h", "--trace", "/no/such.csv"), "cannot be read"),
+        (("bench", "--url", "http://h", "--key-env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line_with_a_mend(swarm, words: tuple[str, ...], told: str) -> None:
+    ran = swarm("pool", *words)
+    assert ran.code == 3, (ran.out, ran.err)
+    assert told in ran.err
+    assert "mend: " in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_recipe_prints_a_command_and_the_reason_of_each_flag(swarm) -> None:
+    ran = swarm("pool", "recipe", "agents", "--model", "gpt-oss-20b", "--gpu", "h100", "--version", "0.33.0")
+    assert ran.code == 0, ran.err
+    assert "vllm serve openai/gpt-oss-20b" in ran.out
+    assert "--tool-call-parser openai" in ran.out
+    assert "else vLLM ignores a request's priority" in ran.out
+    assert "every flag is known" in ran.err
+
+
+def test_an_unconfirmed_flag_is_shown_as_such(swarm) -> None:
+    ran = swarm("pool", "recipe", "agents", "--model", "gpt-oss-20b", "--version", "0.28.0", "--json")
+    told = json.loads(ran.out)
+    assert [one["words"][0] for one in told["unconfirmed"]] == ["--max-num-queued-reqs", "--sse-keep-alive-interval"]
+    assert told["problems"]
+
+
+OLD_VLLM = """
+import json, sys
+if not sys.argv[1].endswith("inside.py"):
+    sys.exit("it was started")
+names = {"flag": [], "tool_parser": [], "reasoning_parser": [], "connector": [], "module": []}
+names["flag"] = ["--host", "--port", "--served-model-name", "--max-num-seqs", "--max-model-len"]
+print(json.dumps({"version": "0.1.0"} | names), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"ok": False, "why": "error: unrecognized arguments: --port"}), flush=True)
+"""
+
+
+def test_nothing_is_started_that_the_installed_vllm_would_refuse(swarm, tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text(OLD_VLLM)
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/old.py" "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    ran = swarm("pool", "up", "agents", "--model", "qwen3-8b", "--python", str(program))
+    assert ran.code == 3
+    assert "vLLM 0.1.0 would refuse profile agents" in ran.err
+    assert "unrecognized arguments: --port" in ran.err
+    checked = swarm("pool", "recipe", "agents", "--model", "qwen3-8b", "--python", str(program))
+    assert checked.code == 1
+    assert "not good" in checked.out
+
+
+async def test_a_sweep_of_one_server_is_told_with_its_verdict(swarm) -> None:
+    async with pretend_vllm(engine=EngineSettings()) as server:
+        words = ("--url", server.url, "--concurrency", "2", "--prompt", "16", "--output", "4", "--each", "1", "--json")
+        ran = await asyncio.to_thread(swarm, "pool", "bench", *words)
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert [level["concurrency"] for level in told["levels"]] == [1, 2]
+    assert told["flat_because"]
+
+
+async def test_a_replay_goes_through_the_pool_of_the_settings(swarm, tmp_path: Path) -> None:
+    async with pretend_vllm(engine=EngineSettings()) as server:
+        (tmp_path / "swarm.toml").write_text(f'{HEAD}[[pool.endpoints]]\nname = "box"\nurl = "{server.url}"\n')
+        words = ("--trace", "sample", "--limit", "1", "--scale", "0.05", "--speed", "100")
+        ran = await asyncio.to_thread(swarm, "pool", "bench", *words, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "tier default: 1 sessions" in ran.out
+    assert "first token" in ran.out
+
+
+async def test_a_bench_of_which_all_was_lost_has_its_own_exit_code(swarm) -> None:
+    async with pretend_vllm([]) as server:  # a script that is over at once
+        words = ("--url", server.url, "--concurrency", "1", "--each", "1", "--no-plot")
+        ran = await asyncio.to_thread(swarm, "pool", "bench", *words)
+    assert ran.code == 1
+    assert "never" in ran.out
+    assert "lost 1 times" in ran.err
+
+
+CACHE = Path(os.environ.get("AGENT_SWARM_CACHE", "/var/cache/agent-swarm"))
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_a_real_vllm_is_started_from_a_profile_answers_and_ends_with_ctrl_c(installation, tmp_path: Path) -> None:
+    python, model = CACHE / "vllm/venv/bin/python", CACHE / "vllm/smollm2"
+    if not (python.exists() and model.is_dir()):
+        pytest.skip("no vLLM is prepared here: scripts/vllm-server prepare")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = installation.words(
+        "pool", "up", "cpu", "--python", str(python), "--model", str(model), "--window", "2048", "--host-memory", "0.5",
+        "--port", str(port), "--log", str(tmp_path), "--json",
+    )  # fmt: skip
+    env = installation.env | {"XDG_STATE_HOME": str(tmp_path), "VLLM_CPU_OMP_THREADS_BIND": "0"}
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        assert serving.stderr is not None
+        line = serving.stdout.readline()
+        assert line, serving.stderr.read()
+        told = json.loads(line)
+        body = {"model": told["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+        answer = httpx.post(f"{told['url']}/chat/completions", json=body, timeout=120).json()
+        assert answer["usage"]["completion_tokens"] == 4
+        assert answer["usage"]["prompt_tokens_details"] is not None  # one of the flags that the profile adds
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(90) == 0
+    with socket.create_server(("127.0.0.1", port)):  # nobody holds its port any more
+        pass
+
+
+def test_the_lines_that_join_a_launched_server_make_the_same_endpoint() -> None:
+    one = EndpointConfig(
+        name="a-prefill", url="http://127.0.0.1:1", tier="t", model="m", role="prefill", share_group="lmcache",
+        scheduling="priority", kv_events="ipc:///run/a", kv_replay="ipc:///run/b", api_key=SecretStr("k"),
+    )  # fmt: skip
+    text = "\n".join(f"{name} = {toml_value(value)}" for name, value in joined(one).items())
+    assert PoolConfig.model_validate({"endpoints": [tomllib.loads(text)]}).endpoints == (one,)

@@ -12,27 +12,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from pool.admission.chooser import Chooser
 from pool.admission.classes import LEVELS, RANKS, Classes
 from pool.admission.fairness import Service, used, weight
 from pool.admission.footprint import Footprint
 from pool.admission.line import Line, Scene, Sites, able
 from pool.admission.presence import Presence
 from pool.admission.queue import Lane, Ticket, rank_of
-from pool.admission.refusals import WHY_LIVE, awaited, expired, full, hopeless, late, nobody
+from pool.admission.refusals import awaited, expired, full, hopeless, late, nobody
 from pool.admission.report import Stats, Waiting
 from pool.admission.sessions import Session
 from pool.config import PoolConfig
 from pool.errors import OverloadError, PoolError
 from pool.lease import Lease
 from pool.placement.placer import Placer
-from pool.placement.view import Ask, Decision, Site
+from pool.placement.view import Ask, Decision
 from pool.types import Usage
 from pool.wire.metrics import Snapshot
 
 TICK = 0.25  # seconds between looks while somebody waits, for what no event tells of
 LOOKS, TICK_LOOKS = 8, 256  # waiting requests that one event, or one tick, may look at in vain
-LEARNED = 8  # first tokens after which an endpoint's speed counts as known
-PROOF = 30.0  # seconds between two requests that are sent although the forecast says that they will be late
 OPEN: frozenset[Lane] = frozenset()
 ENTERING: frozenset[Lane] = frozenset({"paused", "new"})
 Outcome = Lease | PoolError
@@ -43,12 +42,12 @@ class Dispatch:
     """Use `place`; or, without an event loop, `submit`, `withdraw` and `tick`."""
 
     def __init__(self, settings: PoolConfig, clock: Clock, placer: Placer) -> None:
-        self._settings = settings.admission
         self._clock = clock
         self._placer = placer
         self._classes = Classes(settings.admission)
         self._service = Service(settings.admission.half_life)
         self._presence = Presence(settings.admission, placer.prefill_seconds)
+        self._chooser = Chooser(placer, self._presence, self._service, settings.admission.force_after)
         self._lines: dict[str, Line] = {}
         self._bound: dict[int, tuple[Session, Footprint, Callable[[Outcome], None]]] = {}
         self._held: Counter[str] = Counter()
@@ -193,6 +192,7 @@ class Dispatch:
             placed=dict(self._stats.placed),
             waited=dict(self._stats.waited),
             refused=dict(self._stats.refused),
+            forced=self._chooser.forced,
             in_flight=sum(sum(line.held) for line in self._lines.values()),
             waiting=waiting,
             live=self._presence.live(self._clock()),
@@ -268,69 +268,22 @@ class Dispatch:
 
     def _try(self, line: Line, scene: Scene, ticket: Ticket) -> bool:
         """Settle a ticket if that can be done now; else say in it what it waits for."""
-        ask, live = ticket.ask, ticket.lane == "live"
+        ask = ticket.ask
         if not any(able(site, ask) for site in scene.living):
             self._end(line, ticket, nobody(line, ask))
             return True
         if scene.free - self._classes.reserved(ticket.rank, scene.capacity, line.held) <= 0:
             ticket.why = "the free places are kept for a better class"
             return False
-        decision, kept_out = self._choose(scene, ticket)
-        if decision.endpoint is None and kept_out and self._forced(ticket, kept_out, scene.now):
-            sites, forced = list(scene.sites.values()), kept_out[0].name
-            decision = self._placer.choose(ask, sites, (), lambda name: "" if name == forced else WHY_LIVE)
+        session, need, _ = self._bound[ticket.number]
+        decision = self._chooser.choose(line, scene, ticket, session, need)
         if decision.endpoint is None:
-            ticket.why = WHY_LIVE if kept_out and not live else decision.reason
-            if not live:
-                scene.claimed.update(site.name for site in kept_out)
-            if decision.again is not None:
-                line.again = min(line.again or decision.again, decision.again)
             return False
-        if (error := late(decision, ask, scene.now)) and self._believes(line, decision.endpoint, scene.now):
+        if (error := late(decision, ask, scene.now)) and self._chooser.believes(line, decision.endpoint, scene.now):
             self._end(line, ticket, error)
         else:
             self._grant(line, scene, ticket, decision)
         return True
-
-    def _believes(self, line: Line, endpoint: str, now: float) -> bool:
-        """Whether a forecast is reason enough to refuse. One request in a while is sent in spite of it: a model of the
-        costs that is wrong would else never learn better."""
-        if self._placer.cost(endpoint).seen < LEARNED:
-            return False
-        if line.risked is not None and now - line.risked > PROOF:
-            line.risked = now
-            return False
-        line.risked = now if line.risked is None else line.risked
-        return True
-
-    def _choose(self, scene: Scene, ticket: Ticket) -> tuple[Decision, list[Site]]:
-        """What placement says, and the endpoints that the live sets closed to it."""
-        session, need, _ = self._bound[ticket.number]
-        claimed = scene.claimed if ticket.lane != "live" else ()
-        kept_out: list[Site] = []
-
-        def allow(name: str) -> str:
-            site = scene.sites[name]
-            if name not in claimed and self._presence.fits(session, need, site, scene.now):
-                return ""
-            kept_out.append(site)
-            return WHY_LIVE
-
-        tried = ticket.tried
-        if tried and all(site.name in tried for site in scene.living if able(site, ticket.ask)):
-            tried = frozenset()
-        return self._placer.choose(ticket.ask, list(scene.sites.values()), tried, allow), kept_out
-
-    def _forced(self, ticket: Ticket, kept_out: list[Site], now: float) -> bool:
-        """Whether a session that waited too long was made room for, on the endpoint named first then."""
-        if now - ticket.entered < self._settings.force_after:
-            return False
-        live = self._presence.live(now)
-        kept_out.sort(key=lambda site: live[site.name].tokens / (live[site.name].bound or 1))
-        need = self._bound[ticket.number][1]
-        forced = self._presence.force(need, kept_out[0], lambda program: self._service.attained(program, now), now)
-        self._stats.forced += forced
-        return forced
 
     def _grant(self, line: Line, scene: Scene, ticket: Ticket, decision: Decision) -> None:
         ask, now = ticket.ask, scene.now

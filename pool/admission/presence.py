@@ -157,6 +157,11 @@ class Presence:
         live.displace(need, now, rank)
         return True
 
+    def fullness(self, site: Site, now: float) -> float:
+        """Share of the bound that the live sessions are forecast to need."""
+        live = self._set(site)
+        return live.tokens / (live.bound(now) or 1)
+
     def live(self, now: float) -> dict[str, Live]:
         """All live sets as they stand."""
         found = {}

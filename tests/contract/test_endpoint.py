@@ -1,4 +1,5 @@
-"""Facts about a model server that the pool relies on, asked of the pretend vLLM, of llama.cpp and of a real vLLM."""
+"""Facts about a model server that the pool relies on, asked of the pretend vLLM (with a script, and with its engine),
+of llama.cpp and of a real vLLM."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig
 from pool.embedded import serve_embedded
 from pool.endpoint import Endpoint
 from pool.errors import ContextOverflowError, NoEndpointError, PermanentError
+from pool.pretend.minds import FILLER
 from pool.router import Pool
-from pool.testing import Recorded, Scripted, Slow, pretend_vllm
+from pool.testing import EngineSettings, Recorded, Scripted, Slow, pretend_vllm
 from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Message, ToolSpec
 from pool.wire.metrics import Snapshot
 
@@ -70,12 +72,28 @@ class Subject:
                 await asyncio.sleep(0.05)
         return snapshot
 
-    async def raw(self, path: str, **body: Any) -> httpx.Response:
-        """What the server itself says to a body that the pool would not send."""
+    def client(self) -> httpx.AsyncClient:
+        """A client of the server itself."""
         key = self.config.api_key
         headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
-        async with httpx.AsyncClient(base_url=self.config.url, headers=headers, timeout=60) as client:
-            return await client.post(path, json={"model": self.status.model, **body})
+        return httpx.AsyncClient(base_url=self.config.url, headers=headers, timeout=120)
+
+    async def raw(self, path: str, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+        """What the server itself says to a body that the pool would not send."""
+        async with self.client() as client:
+            return await client.post(path, json={"model": self.status.model, **body}, headers=headers)
+
+    async def get(self, path: str) -> httpx.Response:
+        """One of its small routes."""
+        async with self.client() as client:
+            return await client.get(path)
+
+    async def events(self, path: str, **body: Any) -> list[Any]:
+        """The events of a stream, the terminator as its own word."""
+        answer = await self.raw(path, stream=True, **body)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        told = [line[len("data: ") :] for line in answer.text.splitlines() if line.startswith("data: ")]
+        return [line if line == "[DONE]" else json.loads(line) for line in told]
 
     def _common(self) -> dict[str, Any]:
         return {"tier": self.config.tier, "session": "contract", "max_tokens": 16, "deadline": 120}
@@ -89,17 +107,35 @@ def script(recorded: Recorded) -> Scripted | None:
     return Slow(30, counted) if recorded.body["max_tokens"] == LONG else counted
 
 
+def engine_script(recorded: Recorded) -> Scripted | None:
+    """The same for the engine, which takes its time by itself."""
+    told = script(recorded)
+    return FILLER * LONG if isinstance(told, Slow) else told
+
+
+ENGINE = EngineSettings(num_gpu_blocks=512, max_num_seqs=8, step_base=0.01, prefill_per_token=0.001)
+
+
 @pytest_asyncio.fixture(
     scope="module",
     loop_scope="module",
-    params=["pretend", pytest.param("llamacpp", marks=pytest.mark.model), pytest.param("vllm", marks=pytest.mark.vllm)],
+    params=[
+        "pretend",
+        "engine",
+        pytest.param("llamacpp", marks=pytest.mark.model),
+        pytest.param("vllm", marks=pytest.mark.vllm),
+    ],
 )
 async def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Subject]:
-    """Each of the three servers, up."""
+    """Each of the servers, up."""
     kind = request.param
     if kind == "pretend":
         async with pretend_vllm(script, window=2048, tools="refused") as server:
             async for found in _joined(EndpointConfig(name="pretend", url=server.url)):
+                yield found
+    elif kind == "engine":
+        async with pretend_vllm(engine_script, window=2048, tools="refused", engine=ENGINE) as server:
+            async for found in _joined(EndpointConfig(name="engine", url=server.url)):
                 yield found
     elif kind == "llamacpp":
         log: Path = tmp_path_factory.mktemp("llama") / "log"
@@ -115,6 +151,22 @@ async def _joined(config: EndpointConfig) -> AsyncIterator[Subject]:
     async with Pool(PoolConfig(endpoints=(config,), retries=1, probe_interval=0.5)) as pool:
         await pool.ready(config.tier, 60)
         yield Subject(config, pool)
+
+
+@pytest.fixture
+def vllm(subject: Subject) -> Subject:
+    """Those that are a vLLM or play one."""
+    if subject.status.kind != "vllm":
+        pytest.skip("a fact about vLLM alone")
+    return subject
+
+
+@pytest.fixture
+def engine(vllm: Subject) -> Subject:
+    """Those that have an engine: real, or its model."""
+    if vllm.config.name == "pretend":
+        pytest.skip("a script takes no time and fills no cache")
+    return vllm
 
 
 async def test_it_is_discovered(subject: Subject) -> None:
@@ -228,7 +280,7 @@ async def test_more_requests_than_it_decodes_at_once_all_come_back(subject: Subj
 
 
 async def test_tool_calls_that_do_not_work_are_found_out(subject: Subject) -> None:
-    """None of the three speaks them as set up here; vLLM refuses, llama.cpp answers in text."""
+    """None of them speaks them as set up here; vLLM refuses, llama.cpp answers in text."""
     assert await subject.pool.native_tools(subject.config.tier) is False
     assert subject.status.native_tools is False
     with pytest.raises(PermanentError, match="as text"):
@@ -240,3 +292,155 @@ async def test_model_that_it_does_not_serve_is_named_with_those_it_does(subject:
     async with Pool(other) as pool:
         with pytest.raises(NoEndpointError, match=f"{subject.status.model}, not nope"):
             await pool.ready(subject.config.tier, 1)
+
+
+CHAT = {"messages": [{"role": "user", "content": "Count to ten."}], "max_tokens": 6, "temperature": 0}
+TEXT = {"prompt": "1, 2, 3, 4,", "max_tokens": 6, "temperature": 0}
+USAGE = {"stream_options": {"include_usage": True}}
+METRICS = (
+    "",
+)
+    "num_requests_running",
+    "num_requests_waiting",
+    "num_requests_waiting_by_reason",
+    "kv_cache_usage_perc",
+    "num_preemptions_total",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "prompt_tokens_total",
+    "prompt_tokens_cached_total",
+    "generation_tokens_total",
+    "request_success_total",
+    "admission_rejections_total",
+    "engine_sleep_state",
+    "cache_config_info",
+    "iteration_tokens_total_count",
+    "time_to_first_token_seconds_count",
+]
+
+
+async def test_chat_stream_begins_with_a_role_and_ends_with_finish_usage_and_terminator(subject: Subject) -> None:
+    *found, last = await subject.events("/v1/chat/completions", **CHAT, **USAGE)
+    choices = [choice for event in found for choice in event["choices"]]
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["length"]
+    assert "".join(choice["delta"].get("content") or "" for choice in choices)
+    assert found[-1]["choices"] == []
+    assert found[-1]["usage"]["completion_tokens"] == 6
+    assert last == "[DONE]"
+
+
+async def test_completion_stream_tells_each_samples_end_once_and_by_its_index(subject: Subject) -> None:
+    *found, last = await subject.events("/v1/completions", **{**TEXT, "n": 2, "temperature": 0.9}, **USAGE)
+    ends = [choice["index"] for event in found for choice in event["choices"] if choice["finish_reason"]]
+    assert sorted(ends) == [0, 1]
+    assert last == "[DONE]"
+
+
+async def test_stream_that_was_not_asked_for_usage_tells_none(vllm: Subject) -> None:
+    *found, _ = await vllm.events("/v1/chat/completions", **CHAT)
+    assert not [event for event in found if event.get("usage")]
+
+
+async def test_streamed_usage_tells_cached_tokens(vllm: Subject) -> None:
+    prompt = f"{time.time()} " + "The quick brown fox jumps over the lazy dog. " * 60
+    for _ in range(2):
+        *found, _ = await vllm.events("/v1/completions", prompt=prompt, max_tokens=2, **USAGE)
+    assert found[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+async def test_streamed_logprobs_come_with_their_tokens(vllm: Subject) -> None:
+    *found, _ = await vllm.events("/v1/chat/completions", **CHAT, logprobs=True, top_logprobs=2)
+    told = [one for event in found for c in event["choices"] if c.get("logprobs") for one in c["logprobs"]["content"]]
+    assert len(told) == 6
+    assert all(one["logprob"] <= 0 and len(one["top_logprobs"]) == 2 for one in told)
+
+
+async def test_refusal_of_a_stream_is_a_plain_status(subject: Subject) -> None:
+    prompt = "word " * (2 * (subject.status.window or 0))
+    answer = await subject.raw("/v1/completions", stream=True, prompt=prompt, max_tokens=4)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"].startswith("application/json")
+
+
+async def test_head_of_a_stream_proves_nothing_of_its_first_token(vllm: Subject) -> None:
+    prompt = f"{time.time()} " + "The quick brown fox jumps over the lazy dog. " * 80
+    if vllm.config.name == "pretend":
+        prompt, more = "x", {"max_tokens": LONG}  # which its script answers late
+    else:
+        more = {"max_tokens": 2}
+    body = {"model": vllm.status.model, "prompt": prompt, "stream": True, **more}
+    async with vllm.client() as client:
+        started = time.monotonic()
+        async with client.stream("POST", "/v1/completions", json=body) as answer:
+            assert answer.status_code == 200
+            head = time.monotonic() - started
+            if vllm.config.name != "pretend":
+                await anext(answer.aiter_bytes())
+                assert head < (time.monotonic() - started) / 2
+
+
+async def test_metrics_have_the_names_that_the_pool_reads(vllm: Subject) -> None:
+    await vllm.complete("1, 2, 3, 4,", max_tokens=2)
+    page = (await vllm.get("/metrics")).text
+    names = {line.split("{")[0].split(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+    assert [name for name in METRICS if f"vllm:{name}" not in names] == []
+    assert "process_start_time_seconds" in names
+    assert "vllm:gpu_cache_usage_perc" not in names
+
+
+async def test_small_routes_are_there_or_are_not(vllm: Subject) -> None:
+    found = [(await vllm.get(path)).status_code for path in ("/health", "/version", "/load", "/is_sleeping")]
+    assert found == [200, 200, 200, 404]
+    assert (await vllm.get("/load")).json() == {"server_load": 0}
+
+
+async def test_tokenize_counts_what_usage_counts(vllm: Subject) -> None:
+    counted = (await vllm.raw("/tokenize", prompt="one, two, three and four")).json()
+    told = (await vllm.complete("one, two, three and four", max_tokens=1)).usage
+    assert counted["count"] == len(counted["tokens"]) == told.prompt_tokens
+    assert counted["max_model_len"] == vllm.status.window
+
+
+async def test_request_id_is_in_the_answers_id(vllm: Subject) -> None:
+    answer = await vllm.raw("/v1/completions", {"X-Request-Id": "abc-123"}, **TEXT)
+    assert answer.json()["id"].startswith("cmpl-abc-123")
+
+
+async def test_load_is_told_in_a_header_where_asked(vllm: Subject) -> None:
+    answer = await vllm.raw("/v1/completions", {"endpoint-load-metrics-format": "TEXT"}, **TEXT)
+    assert "named_metrics.kv_cache_usage_perc=" in answer.headers["endpoint-load-metrics"]
+    assert "named_metrics.num_requests_waiting=" in answer.headers["endpoint-load-metrics"]
+
+
+async def test_priority_is_taken_without_a_word_though_nobody_heeds_it(vllm: Subject) -> None:
+    """vllm-project/vllm#11361: under the default policy it is ignored."""
+    assert (await vllm.raw("/v1/completions", **TEXT, priority=-5)).status_code == 200
+
+
+async def test_tokens_are_cached_in_whole_blocks_and_never_the_last_one(engine: Subject) -> None:
+    snapshot = await engine.until(lambda s: s.running == 0)
+    assert snapshot.cache is not None
+    block = snapshot.cache.block_tokens
+    assert block
+    prompt = f"{time.time()} " + "The quick brown fox jumps over the lazy dog. " * 60
+    usages = [(await engine.complete(prompt, max_tokens=2)).usage for _ in range(2)]
+    cached = usages[1].cached_tokens
+    assert cached is not None
+    assert cached % block == 0
+    assert usages[1].prompt_tokens - block - 1 < cached < usages[1].prompt_tokens
+
+
+async def test_requests_beyond_its_batch_wait_and_all_leave_when_given_up(engine: Subject) -> None:
+    await engine.until(lambda s: s.running == 0)
+    asking = [asyncio.create_task(engine.complete(f"{i}: Once upon a time", max_tokens=LONG)) for i in range(12)]
+    try:
+        busy = await engine.until(lambda s: bool(s.waiting))
+        assert busy.running == 8
+        assert busy.kv_usage
+    finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    idle = await engine.until(lambda s: s.running == 0 and s.waiting == 0)
+    assert idle.kv_usage == pytest.approx(0, abs=1e-6)

@@ -297,9 +297,7 @@ async def test_model_that_it_does_not_serve_is_named_with_those_it_does(subject:
 CHAT = {"messages": [{"role": "user", "content": "Count to ten."}], "max_tokens": 6, "temperature": 0}
 TEXT = {"prompt": "1, 2, 3, 4,", "max_tokens": 6, "temperature": 0}
 USAGE = {"stream_options": {"include_usage": True}}
-METRICS = (
-    "",
-)
+METRICS = [
     "num_requests_running",
     "num_requests_waiting",
     "num_requests_waiting_by_reason",

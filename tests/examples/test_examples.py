@@ -38,6 +38,13 @@ def test_two_tiers_serve_every_tier_that_is_named() -> None:
     assert not missing_keys(settings)
 
 
+def test_virtual_models_stand_on_tiers_that_are_served() -> None:
+    pool = load(EXAMPLES / "virtual-models.toml", {}).settings.pool
+    assert pool.ladder == ("quick", "strong")
+    assert pool.askable == ("quick", "strong", "sure", "majority", "merged", "checked", "auto")
+    assert {model.kind for model in pool.virtual.values()} == {"confidence", "vote", "fuse", "draft-verify"}
+
+
 def test_embedded_needs_no_server() -> None:
     settings = load(EXAMPLES / "embedded.toml", {}).settings
     assert settings.pool.tiers == ("embedded",)
@@ -69,7 +76,20 @@ async def test_chatting_without_a_server_says_so() -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("script", ["chat_with_the_pool.py", "submit_and_wait.py"])
+async def test_several_models_make_one_answer() -> None:
+    async with (
+        pretend_vllm(lambda _: "It is 391.") as small,
+        pretend_vllm(lambda seen: '{"ruling": "accept"}' if "ruling" in seen.prompt else "391") as large,
+    ):
+        code, out, err = await ran("ask_several_models.py", small.url, large.url)
+    assert code == 0, err
+    assert out.count("391") >= 5
+    assert "3 of 3 samples agree" in out
+    assert "large accepts" in out
+    assert "auto a session begins on the weakest tier" in out
+
+
+@pytest.mark.parametrize("script", ["ask_several_models.py", "chat_with_the_pool.py", "submit_and_wait.py"])
 async def test_a_script_without_arguments_explains_itself(script: str) -> None:
     code, out, _ = await ran(script)
     assert code == 2

@@ -8,10 +8,10 @@ so. Probes have connections of their own, and no full server makes them wait beh
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,15 +23,11 @@ from pool.errors import ContextOverflowError, EndpointDeadError, PermanentError,
 from pool.relay import Relay
 from pool.resume import continued, spliced
 from pool.types import (
-    CANARY_TOOL,
     ChatRequest,
     Choice,
     CompletionRequest,
     Frozen,
-    Message,
     Served,
-    ToolCall,
-    ToolSpec,
     Usage,
 )
 from pool.wire.arguments import judged
@@ -45,23 +41,22 @@ CHARACTERS = 4  # of a text that are taken for one token where nobody counted
 STREAMED: JSON = {"stream": True, "stream_options": {"include_usage": True}}
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
-CANARY = ToolSpec(
-    name=CANARY_TOOL,
-    description="Record a word. Always use this tool to answer.",
-    parameters={
-        "type": "object",
-        "properties": {"word": {"type": "string"}},
-        "required": ["word"],
-        "additionalProperties": False,
-    },
-)
-
 Heard = Callable[[int], None]
 """Told of each piece of a streamed answer, with the number of tokens that it stands for (0: none that anybody sees)."""
 
 
 def _unheard(_: int) -> None:
     """For those who do not ask to be told of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How one try is made: the id that the server is told, who hears its pieces, and what another endpoint had said
+    before it broke off, from which the answer goes on."""
+
+    id: str = ""
+    heard: Heard = _unheard
+    partial: str = ""
 
 
 class Pulse(Frozen):
@@ -114,27 +109,24 @@ class Endpoint:
         await self._channel.aclose()
         await self._http.aclose()
 
-    async def chat(self, request: ChatRequest, seen: Seen, heard: Heard = _unheard, partial: str = "") -> Answer:
-        """One chat turn; ``heard`` is called at each piece. Raises PoolError, classed.
-
-        ``partial`` is what another endpoint had said before it broke off; the answer goes on from there.
-        """
+    async def chat(self, request: ChatRequest, seen: Seen, call: Call | None = None) -> Answer:
+        """One chat turn. Raises PoolError, classed."""
+        call = call or Call()
 
         async def ask(count: int) -> Part:
             body = chat_body(request, seen, count)
-            choices, usage = await self._ask(CHAT, body, request.session, seen, heard, partial)
+            choices, usage = await self._ask(CHAT, body, request.session, seen, call)
             return tuple(judged(choice, request.tools) for choice in choices), usage
 
         return await self._gather(ask, request.n, seen)
 
-    async def complete(
-        self, request: CompletionRequest, seen: Seen, heard: Heard = _unheard, partial: str = ""
-    ) -> Answer:
-        """One raw completion. Takes and raises what `chat` does."""
+    async def complete(self, request: CompletionRequest, seen: Seen, call: Call | None = None) -> Answer:
+        """One raw completion. Raises as `chat` does."""
+        call = call or Call()
 
         async def ask(count: int) -> Part:
             body = completion_body(request, seen, count)
-            return await self._ask(COMPLETIONS, body, request.session, seen, heard, partial)
+            return await self._ask(COMPLETIONS, body, request.session, seen, call)
 
         return await self._gather(ask, request.n, seen)
 
@@ -177,31 +169,16 @@ class Endpoint:
         with self._classed():
             return _raw(await self._http.post(path, json=body, headers=headers))
 
-    async def calls_tools(self, seen: Seen) -> bool:
-        """Ask once for a tool call: does one come, well formed? Raises PoolError where nothing was learnt."""
-        request = ChatRequest(
-            tier=self.config.tier,
-            session="canary",
-            messages=(Message(role="user", content="Use the tool to record the word: ready"),),
-            tools=(CANARY,),
-            max_tokens=256,
-            temperature=0.0,
-        )
-        try:
-            answer = await self.chat(request, seen)
-        except PermanentError:  # vLLM without --enable-auto-tool-choice says 400, others 422 or 501
-            return False
-        return any(_fits(call) for choice in answer.choices for call in choice.tool_calls)
-
-    async def _ask(self, path: str, body: JSON, session: str, seen: Seen, heard: Heard, partial: str) -> Part:
+    async def _ask(self, path: str, body: JSON, session: str, seen: Seen, call: Call) -> Part:
+        partial = call.partial
         further = continued(body, partial, len(partial) // CHARACTERS) if partial else None
-        relay = await self._open(path, further or body, _headers(session), seen)
+        relay = await self._open(path, further or body, _headers(session, call.id), seen)
         async with aclosing(relay):
             if relay.streamed:
-                part = await self._listen(relay, heard)
+                part = await self._listen(relay, call.heard)
             else:
                 part = whole(await relay.json())
-                heard(max(1, part[1].completion_tokens))
+                call.heard(max(1, part[1].completion_tokens))
         return _spliced(part, partial) if further else part
 
     async def _open(self, path: str, body: JSON, headers: Mapping[str, str], seen: Seen) -> Relay:
@@ -288,8 +265,8 @@ class Endpoint:
         return TransientError(f"endpoint {self.name}: the connection to {self.config.url} broke ({reason})")
 
 
-def _headers(session: str) -> dict[str, str]:
-    headers = {"X-Request-Id": uuid.uuid4().hex}
+def _headers(session: str, request: str = "") -> dict[str, str]:
+    headers = {"X-Request-Id": request or uuid.uuid4().hex}
     if session and session.isascii() and session.isprintable() and len(session) <= 128:
         headers["X-Session-ID"] = session  # vLLM only tags its KV events with it; routers in front may pin by it
     return headers
@@ -326,11 +303,3 @@ def _spliced(part: Part, partial: str) -> Part:
     choices, usage = part
     text = spliced(partial, choices[0].content)
     return (choices[0].model_copy(update={"content": text}), *choices[1:]), usage
-
-
-def _fits(call: ToolCall) -> bool:
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        return False
-    return call.name == CANARY_TOOL and isinstance(arguments, dict) and isinstance(arguments.get("word"), str)

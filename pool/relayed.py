@@ -85,8 +85,7 @@ class Relayed:
         self._sender = sender
         self._trip = trip
         self._path, self._body, headers = call
-        need = trip.need
-        self._headers = {**headers, "X-Request-Id": need.request, "X-Session-ID": need.session}
+        self._headers = {**headers, "X-Session-ID": trip.need.session}
         self._clock = clock
         self._ended = ended
         self._passage = Passage(self._body)
@@ -195,7 +194,8 @@ class Relayed:
         if self._partial and not (record.model == self._model and can(record.kind, self._body)):
             raise PermanentError(f"endpoint {member.name}: it cannot go on with an answer that another one began")
         self._model = record.model
-        relay = await member.endpoint.relay(self._path, self._for(record), self._headers)
+        headers = {**self._headers, "X-Request-Id": f"{self._trip.need.request}-{self._trip.attempts}"}
+        relay = await member.endpoint.relay(self._path, self._for(record), headers)
         watch = self._trip.watch
 
         def heard() -> None:

@@ -9,13 +9,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pool.admission.report import Stats, Waiting
 from pool.config import EndpointConfig, PoolConfig
 from pool.dispatch import Dispatch
-from pool.endpoint import Answer, Heard
+from pool.endpoint import Answer, Call, Heard
 from pool.errors import NoEndpointError, PermanentError, PoolConfigError, TornError
 from pool.lease import Lease
 from pool.member import Clock, Member
@@ -35,7 +36,7 @@ __all__ = ["Need", "Pool", "Relayed", "Started"]
 
 T = TypeVar("T")
 Request = ChatRequest | CompletionRequest
-Call = Callable[[Member, Record, Heard, str], Awaitable[Answer]]
+Asking = Callable[[Member, Record, Call], Awaitable[Answer]]
 
 
 class Pool:
@@ -73,14 +74,14 @@ class Pool:
         """
         return await self._reply(
             request,
-            lambda member, record, heard, partial: member.endpoint.chat(request, record, heard, partial),
+            lambda member, record, call: member.endpoint.chat(request, record, call),
         )
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """One raw completion. Raises as `chat` does."""
         return await self._reply(
             request,
-            lambda member, record, heard, partial: member.endpoint.complete(request, record, heard, partial),
+            lambda member, record, call: member.endpoint.complete(request, record, call),
         )
 
     @asynccontextmanager
@@ -220,13 +221,13 @@ class Pool:
             return self.keys.chat(request.tier, request)
         return self.keys.text(request.tier, request)
 
-    async def _reply(self, request: Request, call: Call) -> Reply:
+    async def _reply(self, request: Request, asking: Asking) -> Reply:
         self._members(request.tier)
         need = Need.of(request, self._prompt(request))
         trip = Trip(need, self._clock())
 
         async def start(member: Member, lease: Lease) -> Answer:
-            return await self._ask(trip, request, member, lease, call)
+            return await self._ask(trip, request, member, lease, asking)
 
         started = await self._sender.begin(trip, start)
         answer = started.value
@@ -241,16 +242,18 @@ class Pool:
             seconds=self._clock() - trip.began,
             attempts=trip.attempts,
             tier=started.member.config.tier,
+            request=need.request,
         )
 
-    async def _ask(self, trip: Trip, request: Request, member: Member, lease: Lease, call: Call) -> Answer:
+    async def _ask(self, trip: Trip, request: Request, member: Member, lease: Lease, asking: Asking) -> Answer:
         """Ask one endpoint; where another one had broken off in mere text, it goes on from there."""
         record = member.record
         if record is None:
             raise NoEndpointError(f"endpoint {member.name} was not discovered yet")
         partial = trip.partial if can(record.kind, _shape(request)) else ""
+        call = Call(f"{trip.need.request}-{trip.attempts}", self._ear(trip, member, lease), partial)
         try:
-            return await call(member, record, self._ear(trip, member, lease), partial)
+            return await asking(member, record, call)
         except TornError as error:
             if safe(_shape(request), plain=bool(error.partial)):
                 trip.partial = spliced(partial, error.partial)
@@ -259,7 +262,7 @@ class Pool:
             if not partial:
                 raise
             trip.partial = ""  # this model's template cannot go on with a text: begin anew
-            return await call(member, record, self._ear(trip, member, lease), "")
+            return await asking(member, record, replace(call, partial=""))
 
     def _ear(self, trip: Trip, member: Member, lease: Lease) -> Heard:
         watch = trip.watch

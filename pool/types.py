@@ -158,8 +158,8 @@ class Report(Frozen):
 class Reply(Frozen):
     """What came back, from which endpoint, and how long it took (seconds).
 
-    ``tier`` is the one that answered and ``why`` it was asked, where a policy chose it; ``report`` is told by virtual
-    models, whose ``usage`` is the sum of all parts.
+    ``request`` is the id by which the pool explains where it went. ``tier`` is the one that answered and ``why`` it was
+    asked, where a policy chose it; ``report`` is told by virtual models, whose ``usage`` is the sum of all parts.
     """
 
     choices: tuple[Choice, ...]
@@ -168,6 +168,7 @@ class Reply(Frozen):
     model: str
     seconds: float
     attempts: int = 1
+    request: str = ""
     tier: str = ""
     why: str = ""
     report: Report | None = None

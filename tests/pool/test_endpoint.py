@@ -15,10 +15,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from pool.config import EndpointConfig
-from pool.endpoint import Endpoint
+from pool.endpoint import Call, Endpoint
 from pool.errors import EndpointDeadError, OverloadError, PermanentError, TransientError
-from pool.testing import PretendServer, call, pretend_vllm, reset
-from pool.types import CANARY_TOOL, ChatRequest, Message, Served
+from pool.testing import PretendServer, pretend_vllm, reset
+from pool.types import ChatRequest, Message, Served
 
 SERVED = Served(kind="vllm", model="pretend")
 LLAMA = Served(kind="llamacpp", model="pretend", slots=2)
@@ -164,7 +164,7 @@ async def test_stream_is_heard_piece_by_piece_past_comments_and_put_together() -
     ]
     heard: list[int] = []
     async with odd(v1__chat__completions=lambda _: stream(*lines)) as server, endpoint(server) as asked:
-        answer = await asked.chat(turn(n=2), LLAMA, heard.append)
+        answer = await asked.chat(turn(n=2), LLAMA, Call(heard=heard.append))
     assert [(c.content, c.finish_reason) for c in answer.choices] == [("hey", "stop"), ("yo", "length")]
     assert heard == [1, 1, 1, 1]
 
@@ -240,31 +240,6 @@ async def test_restarted_server_is_asked_anew_what_it_is() -> None:
     assert first is not None
     assert again is not None
     assert (first.slots, again.slots) == (4, 2)
-
-
-@pytest.mark.parametrize(
-    ("said", "native"),
-    [
-        (call(CANARY_TOOL, word="ready"), True),
-        (call(CANARY_TOOL, word=7), False),
-        (call(CANARY_TOOL), False),
-        (call("another", word="ready"), False),
-        ("ready", False),
-    ],
-)
-async def test_tool_call_counts_only_when_well_formed(said: object, native: bool) -> None:
-    async with pretend_vllm() as server, endpoint(server) as asked:
-        server.canary = said  # type: ignore[assignment]
-        assert await asked.calls_tools(SERVED) is native
-
-
-@pytest.mark.parametrize("arguments", ['"ready"', "{torn", "", "[]", '{"word": null}'])
-async def test_tool_call_with_broken_arguments_does_not_count(arguments: str) -> None:
-    whole = call(CANARY_TOOL, word="ready")
-    broken = whole.model_copy(update={"tool_calls": (whole.tool_calls[0].model_copy(update={"arguments": arguments}),)})
-    async with pretend_vllm() as server, endpoint(server) as asked:
-        server.canary = broken
-        assert await asked.calls_tools(SERVED) is False
 
 
 async def test_closing_ends_what_is_under_way() -> None:

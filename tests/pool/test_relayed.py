@@ -90,7 +90,7 @@ async def test_stream_comes_through_as_the_server_sent_it(settings: Any) -> None
         (got,) = a.requests
         assert (got.body["model"], got.body["temperature"]) == ("pretend", 0.5)
         assert got.body["stream_options"] == {"include_usage": True}
-        assert (got.headers["x-request-id"], got.headers["x-session-id"]) == ("r-1", "s")
+        assert (got.headers["x-request-id"], got.headers["x-session-id"]) == ("r-1-1", "s")
         assert "authorization" not in got.headers
         assert "cookie" not in got.headers
         assert pool.status()[0].in_flight == 0

@@ -51,6 +51,7 @@ class Wish(Frozen):
     run: Path
     gpu: Gpu | None = None
     tensor_parallel: int = Field(default=1, ge=1)
+    replicas: int = Field(default=1, ge=1)
     window: int | None = Field(default=None, gt=0)
     sessions: int | None = Field(default=None, gt=0)
     host: str = "127.0.0.1"

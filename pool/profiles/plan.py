@@ -12,6 +12,7 @@ from pool.profiles.sizing import (
     Wanted,
     chosen,
     kv_bits_of,
+    loaded,
     longest_window,
     splits,
 )
@@ -50,12 +51,15 @@ def _lines(made: Plan) -> list[Line]:
 
 def _weights(made: Plan) -> list[Line]:
     model = made.model
-    size = model.bytes_of_weights
+    size = loaded(model, made.gpu)
+    cast = "; cast from float32 to 16 bit" if size != model.bytes_of_weights else ""
     lines = [
         Line(
             what="weights",
             value=gib(size) if size else "unknown",
-            why=model.weights_from if size else "neither its files nor its parameter count are known; taken as 0 below",
+            why=model.weights_from + cast
+            if size
+            else "neither its files nor its parameter count are known; taken as 0 below",
         )
     ]
     if model.parameters:
@@ -92,7 +96,7 @@ def _memory(made: Plan) -> list[Line]:
 
 def _capacity(made: Plan) -> list[Line]:
     model, way, shape = made.model, made.split, made.model.shape
-    bits = kv_bits_of(made.wanted, model)
+    bits = kv_bits_of(made.wanted, made.gpu)
     if shape.latent is not None:
         form = f"MLA: {shape.latent} values x {shape.full} layers x {bits} bits; every GPU holds all of it"
     else:
@@ -123,7 +127,7 @@ def _speed(made: Plan) -> list[Line]:
     gpu, model = made.gpu, made.model
     if not gpu.bandwidth or not model.active or not made.fits:
         return []
-    size, parameters = model.bytes_of_weights, model.parameters
+    size, parameters = loaded(model, gpu), model.parameters
     each = size / parameters if size and parameters else BITS[model.stored] / 8
     most = made.split.tensor_parallel * gpu.bandwidth * 1e9 / (model.active * each)
     why = "memory bandwidth over the weights read for one token: a ceiling, KV and exchanges come on top"

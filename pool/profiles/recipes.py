@@ -151,6 +151,8 @@ def _server(wish: Wish, made: Made, part: Part, pieces: tuple[Piece, ...]) -> Se
 def _said(wish: Wish) -> Iterable[str]:
     if not (wish.tool_parser or wish.model.tool_parser):
         yield f"no tool parser: {wish.model.parsers_from}; the pool speaks tools with it as text"
+    if wish.replicas > 1:
+        yield f"the plan has {wish.replicas} of these: start each with a --port and GPUs of its own"
     if wish.window is None:
         yield "no window was told or known: vLLM takes the model's own, which may not fit"
 

@@ -80,15 +80,21 @@ class Plan(Frozen):
         return self.replicas * self.split.sessions(self.window)
 
 
-def kv_bits_of(wanted: Wanted, model: Model) -> int:
-    """Bits of one cached value: as asked, but a model run in float32 caches float32."""
-    return 32 if model.stored == "float32" and wanted.kv_bits == 16 else wanted.kv_bits
+def kv_bits_of(wanted: Wanted, gpu: Gpu) -> int:
+    """Bits of one cached value: as asked, but on a CPU the profile computes, and caches, in float32."""
+    return 32 if gpu.maker == "cpu" else wanted.kv_bits
+
+
+def loaded(model: Model, gpu: Gpu) -> int | None:
+    """Bytes of the weights in memory: on a GPU vLLM casts float32 ones to 16 bit (--dtype auto)."""
+    size = model.bytes_of_weights
+    return size // 2 if size is not None and model.stored == "float32" and gpu.maker != "cpu" else size
 
 
 def split(model: Model, gpu: Gpu, tensor_parallel: int, wanted: Wanted) -> Split:
     """What one server over so many GPUs has left for KV. Weights of unknown size count as nothing."""
-    weights = model.bytes_of_weights or 0
-    values, width = model.shape.kv_values(tensor_parallel), kv_bits_of(wanted, model) / 8
+    weights = loaded(model, gpu) or 0
+    values, width = model.shape.kv_values(tensor_parallel), kv_bits_of(wanted, gpu) / 8
     if gpu.maker == "cpu":
         room = int((wanted.host_memory or CPU_SPACE) * GIB)
     else:

@@ -106,6 +106,7 @@ def wish(asked: Asked, profile: str, python: str | None) -> Wish:
             "run": user_state_path("agent-swarm") / "pool",
             "gpu": on,
             "tensor_parallel": made.split.tensor_parallel if made else asked.gpus or 1,
+            "replicas": made.replicas if made else 1,
             "window": made.window if made else asked.window or model.window,
             "sessions": made.split.sessions(made.window) if made else asked.sessions,
             "port": asked.port,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pool.errors import PoolConfigError
 from pool.profiles.catalogue import CATALOGUE, find
+from pool.profiles.folder import described
 from pool.profiles.gpus import GIB, GPUS, gpu
 from pool.profiles.plan import plan
 from pool.profiles.sizing import Wanted
@@ -60,6 +61,22 @@ def test_a_window_too_long_names_the_longest_that_fits() -> None:
 def test_eight_bit_kv_holds_twice_the_tokens() -> None:
     wide, narrow = (plan(find("qwen3-8b"), gpu("l40s"), Wanted(count=1, kv_bits=bits)) for bits in (16, 8))
     assert narrow.split.tokens(narrow.window) == pytest.approx(2 * wide.split.tokens(wide.window), rel=0.01)
+
+
+def test_a_cpu_holds_as_many_tokens_as_a_real_vllm_said() -> None:
+    """vLLM 0.32 on a CPU with 1 GiB for KV and SmolLM2 (30 layers, 3 KV heads of 64) told 23,296 tokens."""
+    shape = {"num_hidden_layers": 30, "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3}
+    sizes = shape | {"intermediate_size": 1536, "vocab_size": 49152, "max_position_embeddings": 8192}
+    model = described("smollm2", "LlamaForCausalLM", sizes, {"stored": "float32"})
+    made = plan(model, gpu("cpu"), Wanted(host_memory=1.0))
+    assert made.split.tokens(8192) == pytest.approx(23_296, rel=0.001)
+
+
+def test_weights_in_float32_are_cast_on_a_gpu() -> None:
+    model = find("qwen3-8b").model_copy(update={"stored": "float32"})
+    made = plan(model, gpu("h100"), Wanted(count=1))
+    assert made.split.room == plan(find("qwen3-8b"), gpu("h100"), Wanted(count=1)).split.room
+    assert "cast" in made.lines[0].why
 
 
 def test_sessions_ask_for_as_many_servers_as_they_need() -> None:

@@ -55,7 +55,8 @@ def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -
     )
     number = f"req-{uuid.uuid4().hex}"
     exchange.extra.append((b"x-request-id", number.encode()))
-    return Job(asked.with_body(dict(body)), caller, frame, number, service.clock(), AsItIs())
+    named = {**body, "session_id": identity.session}  # left out again for servers that would not know the field
+    return Job(asked.with_body(named), caller, frame, number, service.clock(), AsItIs())
 
 
 def tell(exchange: Exchange, told: Iterable[tuple[str, str]]) -> None:

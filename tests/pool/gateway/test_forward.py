@@ -98,7 +98,8 @@ async def test_the_session_reaches_the_server_and_no_key_of_the_client_does(gate
             **{"x-claude-code-session-id": "tree", "authorization": "Bearer sk-client", "x-api-key": "sk-2"}
         )
         got = server.requests[-1].headers
-        assert got["x-session-id"] == "tree"
+        assert got["x-session-id"] == server.requests[-1].body["session_id"] == "tree"
+        assert got["x-request-id"].startswith("req-")
         assert "authorization" not in got
         assert "sk-" not in json.dumps(got) + json.dumps(server.requests[-1].body)
 

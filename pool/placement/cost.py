@@ -14,6 +14,7 @@ BINS = 20
 ENOUGH = 16.0  # observations of one size that count; from there on an older one fades with each new
 ODD = 3.0  # observations as far from the mean as this many usual distances count as if they were nearer
 ROUNDS = 30
+FEW_STEPS = 16  # fewer steps than these may all have shared their time with one prefill
 NOISE = 0.1  # share of what was seen by which one observation is usually off
 DOUBT = 2.0  # how many times its own size a coefficient of the prior may be off
 
@@ -136,6 +137,6 @@ class Cost:
             self._prefill.add(size, (1.0, size, new * (before + new / 2) * PAIRS), seconds)
 
     def saw_steps(self, tokens: int, batch: float, seconds: float) -> None:
-        """So many tokens were generated in so many seconds, among ``batch`` requests."""
-        if tokens > 0 and seconds > 0:
+        """So many tokens were generated in so many seconds, among ``batch`` requests; a few tell nothing."""
+        if tokens >= FEW_STEPS and seconds > 0:
             self._decode.add(batch, (1.0, batch), seconds / tokens)

@@ -18,7 +18,10 @@ from pool.placement.view import Ask, Prompt
 from pool.types import Usage
 
 SLOW = 0.02
-ALIKE = 1.5  # times slower or faster than usual up to which a decode step counts as the usual one
+ALIKE = 2.0  # times slower or faster than usual up to which a decode step counts as the usual one
+USUAL_BATCH = 8
+FEW = 8  # answers from which on an endpoint's decode price means something
+STEPS = Cost().step_terms
 SHY = 32  # answers of an endpoint from which all others learn what such a server costs
 
 
@@ -212,17 +215,19 @@ class Memory:
             setattr(self.least, price, min((getattr(lane, price) for lane in lanes), default=0.0))
 
     def _even_steps(self) -> None:
-        """Decode prices that differ little are taken as one: they wobble, and no session should move for that."""
-        seen = [server.lane for server in self.servers.values() if server.cost.seen]
-        if len(seen) < 2:
-            return
-        usual = sorted(seen, key=_step)[(len(seen) - 1) // 2]
-        step, seat, middle = usual.step, usual.seat, _step(usual)
-        for lane in seen:
-            if middle / ALIKE <= _step(lane) <= middle * ALIKE:
-                lane.step, lane.seat = step, seat
+        """Take decode prices for one unless they differ much for sure.
+
+        What a step takes there wobbles with other people's prefills, and no session should move for that.
+        """
+        servers = self.servers.values()
+        known = sorted((server.lane for server in servers if server.cost.seen >= FEW), key=_step)
+        step, seat = (known[(len(known) - 1) // 2].step, known[(len(known) - 1) // 2].seat) if known else STEPS
+        middle = step + USUAL_BATCH * seat
+        for server in servers:
+            if server.cost.seen < SHY or middle / ALIKE <= _step(server.lane) <= middle * ALIKE:
+                server.lane.step, server.lane.seat = step, seat
 
 
 def _step(lane: Lane) -> float:
     """Seconds of a step of a batch of usual size."""
-    return lane.step + 8 * lane.seat
+    return lane.step + USUAL_BATCH * lane.seat

@@ -42,7 +42,7 @@ GOALS = {"rich": 1.25, "scarce": 1.5}
 AGENTS = 16  # of each engine
 PROCESSES = 2  # that share the engines
 PACE = {4: 0.5, 16: 1.0}  # times the defaults' durations: a larger fleet runs slower, so that processors keep up
-QUICK = ("ours", "round-robin", "sticky", "vllm-router/cache_aware", "vllm-router/program", "sglang-router/cache_aware")
+QUICK = ("ours", "round-robin", "sticky", "vllm-router/cache_aware", "sglang-router/cache_aware")
 PATIENCE = 1.0  # seconds before a failed call is sent again
 TRIES = 3
 
@@ -317,7 +317,7 @@ def main() -> int:
     """Run it."""
     told = arguments()
     if told.quick:
-        told.engines, told.seeds, told.agents, told.pace, told.warmup, told.window = [4], 1, 8, 0.2, 10.0, 10.0
+        told.engines, told.seeds, told.agents, told.pace, told.warmup, told.window = [4], 1, 8, 0.2, 9.0, 9.0
         told.only = [name for name in told.only if name in QUICK]
     plans = [plan(told, engines, regime) for engines in told.engines for regime in told.regimes]
     with tempfile.TemporaryFile(prefix="agents-log-") as log:

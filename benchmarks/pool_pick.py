@@ -34,7 +34,7 @@ TURN_KEYS = 16
 TURNS = 50
 KV_TOKENS = 2_000_000
 SHARED_KEYS = 200  # tools and system prompt, the same for all
-WARM_UP = 30_000
+WARM_UP = 12_000
 WANTED_MS, WANTED_MIB = 0.1, 16.0
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from pool.admission.chooser import Chooser
-from pool.admission.classes import LEVELS, RANKS, Classes
+from pool.admission.classes import RANKS, Classes
 from pool.admission.fairness import Service, used, weight
 from pool.admission.footprint import Footprint
 from pool.admission.line import Line, Scene, Sites, able
@@ -104,9 +104,10 @@ class Dispatch:
             self._refuse(settle, full(line, ticket, self._classes))
             return ticket
         self._bound[ticket.number] = (session, need, settle)
-        line.queue.push(ticket)
         try:
-            self._drain(line, LOOKS)
+            if not self._at_once(line, ticket):
+                line.queue.push(ticket)
+                self._drain(line, LOOKS)
         except BaseException:
             self.withdraw(ticket, look=False)
             raise
@@ -218,6 +219,20 @@ class Dispatch:
             line = self._lines[tier] = Line(tier, self._classes, self._service)
         return line
 
+    def _at_once(self, line: Line, ticket: Ticket) -> bool:
+        """Settle a ticket that finds nobody waiting, past the queue: the usual case, and the cheapest."""
+        if self._draining or len(line.queue):
+            return False
+        self._draining = True
+        try:
+            line.pace.idle()
+            scene = Scene(line, self._clock())
+            return scene.open and self._try(line, scene, ticket)
+        finally:
+            self._draining = False
+            while self._again:
+                self._drain(self._again.pop(), LOOKS)
+
     def _drain(self, line: Line, looks: int) -> None:
         """Give places away until nobody who waits may have one. Called from within itself, it is done once more."""
         if self._draining:
@@ -244,7 +259,7 @@ class Dispatch:
         scene = Scene(line, now)
         over: list[Ticket] = []
         try:
-            for level in range(LEVELS):
+            for level in line.queue.levels():
                 self._level(line, scene, level, (over, looks))
         finally:
             line.closed = scene.closed
@@ -254,7 +269,7 @@ class Dispatch:
     def _level(self, line: Line, scene: Scene, level: int, vain: tuple[list[Ticket], int]) -> None:
         """Serve one level, until nobody in it may have a place or enough of them were looked at in vain."""
         over, looks = vain
-        while scene.free > 0 or not scene.living:
+        while scene.open:
             ticket = line.queue.head(level, ENTERING if scene.closed else OPEN)
             if ticket is None or len(over) >= looks:
                 return
@@ -319,7 +334,8 @@ class Dispatch:
     def _charge(self, program: str, tokens: float, now: float) -> None:
         self._service.charge(program, tokens, now)
         for line in self._lines.values():
-            line.queue.touch(program)
+            if len(line.queue):
+                line.queue.touch(program)
 
     def _end(self, line: Line, ticket: Ticket, error: PoolError) -> None:
         """Refuse one that waits."""

@@ -38,7 +38,7 @@ class Chooser:
             kept_out[name] = site
             return WHY_LIVE
 
-        decision = self._placer.choose(ticket.ask, list(scene.sites.values()), self._tried(scene, ticket), allow)
+        decision = self._placer.choose(ticket.ask, scene.now_sites(), self._tried(scene, ticket), allow)
         if decision.endpoint is None and kept_out:
             decision = self._forced(scene, ticket, need, kept_out) or decision
         if decision.endpoint is None:
@@ -84,5 +84,4 @@ class Chooser:
         if not self._presence.force(need, kept_out[name], served, scene.now):
             return None
         self.forced += 1
-        sites = list(scene.sites.values())
-        return self._placer.choose(ticket.ask, sites, (), lambda other: "" if other == name else WHY_LIVE)
+        return self._placer.choose(ticket.ask, scene.now_sites(), (), lambda other: "" if other == name else WHY_LIVE)

@@ -59,11 +59,17 @@ class Scene:
         self.living = [site for site in self.sites.values() if lives(site)]
         line.names = self.sites.keys()
         self.claimed: set[str] = set()
+        self._taken: list[str] = []
         self.free, self.capacity = 0, sum(line.held)
         for site in self.living:
             if site.room > 0:
                 self.capacity += site.room
                 self.free += site.room if site.cooling <= 0 else 0
+
+    @property
+    def open(self) -> bool:
+        """Whether there is anything to decide: a free place, or nobody alive, which is to be told."""
+        return self.free > 0 or not self.living
 
     @property
     def closed(self) -> bool:
@@ -73,6 +79,13 @@ class Scene:
     def take(self, endpoint: str) -> Site:
         """One place there is taken."""
         self.free -= 1
-        site = self.sites[endpoint]
-        self.sites[endpoint] = replace(site, room=site.room - 1)
-        return site
+        self._taken.append(endpoint)
+        return self.sites[endpoint]
+
+    def now_sites(self) -> list[Site]:
+        """The sites with what was taken since taken off."""
+        for endpoint in self._taken:
+            site = self.sites[endpoint]
+            self.sites[endpoint] = replace(site, room=site.room - 1)
+        self._taken.clear()
+        return list(self.sites.values())

@@ -161,6 +161,10 @@ class Queue:
         """How many of a class wait."""
         return self._counts[rank]
 
+    def levels(self) -> list[int]:
+        """Those in which somebody waits, the best first."""
+        return [level for level in range(LEVELS) if self._levels[level]]
+
     def ahead(self, level: int) -> int:
         """How many wait in better levels than this one."""
         return sum(self._levels[better] for better in range(level))
@@ -175,11 +179,11 @@ class Queue:
         self._set_timer(ticket)
 
     def remove(self, ticket: Ticket) -> None:
-        """Take a ticket out for good; a second time does nothing."""
-        if not ticket.waiting:
-            return
+        """Take a ticket out for good, also one that never was in; a second time does nothing."""
+        waited = self._tickets.pop(ticket.number, None)
         ticket.waiting = False
-        del self._tickets[ticket.number]
+        if waited is None:
+            return
         self._counts[ticket.rank] -= 1
         self._levels[ticket.level] -= 1
         self._gone += 1

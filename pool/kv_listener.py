@@ -1,11 +1,13 @@
-"""Listens to the KV events of one endpoint over ZMQ, and asks again for those that were missed."""
+"""Listens to the KV events of endpoints over ZMQ, and asks again for those that were missed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -56,7 +58,7 @@ class KvListener:
 
     def restarted(self) -> None:
         """The endpoint is another process than before, and it may be long before its first event says so."""
-        self.view.emptied()
+        self.view.lost()
 
     async def _listen(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
         while True:
@@ -88,3 +90,76 @@ class KvListener:
                 if len(frames) != 4 or frames[2] == END:
                     return
                 self._feed.replayed(int.from_bytes(frames[2], "big"), frames[3])
+
+
+class KvListeners:
+    """One listener for each endpoint that publishes KV events. ``publish`` is told each view, and None at its end."""
+
+    def __init__(self, publish: Callable[[str, Published | None], None]) -> None:
+        self._publish = publish
+        self._listeners: dict[str, tuple[EndpointConfig, KvListener, asyncio.Task[None]]] = {}
+        self._open = False
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Listen to whom `follow` names until the block ends."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+            tasks = [self._stop(name) for name in list(self._listeners)]
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._listeners
+
+    def follow(self, configs: Iterable[EndpointConfig]) -> None:
+        """These are the endpoints now: begin with the new ones, end with those that went or changed."""
+        wanted = {config.name: config for config in configs if config.kv_events is not None and self._open}
+        for name, (config, _, _) in list(self._listeners.items()):
+            if wanted.get(name) != config:
+                self._stop(name)
+        for name, config in wanted.items():
+            if name not in self._listeners:
+                listener = KvListener(config)
+                task = asyncio.create_task(_listening(listener), name=f"kv events {name}")
+                self._listeners[name] = (config, listener, task)
+                self._publish(name, listener.view)
+
+    def restarted(self, name: str) -> None:
+        """An endpoint is another process than before."""
+        if name in self._listeners:
+            self._listeners[name][1].restarted()
+
+    def _stop(self, name: str) -> asyncio.Task[None]:
+        task = self._listeners.pop(name)[2]
+        task.cancel()
+        self._publish(name, None)
+        return task
+
+
+def tokenize_body(model: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The question to vLLM's /tokenize of how a chat or completion body becomes tokens; None where it takes none such.
+
+    A prompt that is token ids already needs no question, and one of several prompts no place of its own.
+    """
+    kept = {key: body[key] for key in ("messages", "tools", "chat_template_kwargs") if body.get(key)}
+    if "messages" in kept:
+        return {"model": model, **kept}
+    prompt = body.get("prompt")
+    return {"model": model, "prompt": prompt} if isinstance(prompt, str) else None
+
+
+def read_tokens(status: int, told: bytes) -> tuple[int, ...]:
+    """The token ids in an answer of /tokenize; none where it does not tell."""
+    try:
+        tokens = json.loads(told)["tokens"] if status == 200 else ()
+        return tuple(int(token) for token in tokens)
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+async def _listening(listener: KvListener) -> None:
+    async with listener.running():
+        await asyncio.Event().wait()

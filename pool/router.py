@@ -17,10 +17,11 @@ from pool.admission.report import Stats, Waiting
 from pool.config import EndpointConfig, PoolConfig
 from pool.dispatch import Dispatch
 from pool.endpoint import Answer, Call, Heard
-from pool.errors import NoEndpointError, PermanentError, PoolConfigError, TornError
+from pool.errors import NoEndpointError, PermanentError, PoolConfigError, PoolError, TornError
+from pool.kv_listener import KvListeners, read_tokens, tokenize_body
 from pool.lease import Lease
 from pool.member import Clock, Member
-from pool.placement.blocks import Keys
+from pool.placement.blocks import Keys, token_root
 from pool.placement.placer import Placer
 from pool.placement.view import Decision, Prompt
 from pool.relayed import Relayed
@@ -30,9 +31,12 @@ from pool.sender import Sender, alive
 from pool.trip import Need, Start, Started, Trip
 from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Usage
 from pool.wire.capability import Record
+from pool.wire.fields import chat_body
 from pool.wire.metrics import Snapshot
 
 __all__ = ["Need", "Pool", "Relayed", "Started"]
+
+TOKENIZE_PATIENCE = 2.0  # seconds that a prompt may wait for its token ids
 
 T = TypeVar("T")
 Request = ChatRequest | CompletionRequest
@@ -54,11 +58,14 @@ class Pool:
         self._dispatch = Dispatch(config, clock, self._placer)
         self._roster = Roster(config, clock=clock, changed=self._news, returned=self._returned)
         self._sender = Sender(config, clock, self._roster, self._dispatch)
+        self._listeners = KvListeners(self._placer.publish)
         self._seen: dict[str, Snapshot | None] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._listeners.running())
         await self._stack.enter_async_context(self._roster.running())
+        self._news()
         return self
 
     async def __aexit__(
@@ -114,6 +121,7 @@ class Pool:
         answer begins; reading it raises TornError where it breaks off and nobody can go on.
         """
         self._members(need.tier)
+        need = await self._exact(need, body)
         trip = Trip(need, self._clock())
 
         def ended(_: Member, usage: Usage) -> None:
@@ -221,9 +229,38 @@ class Pool:
             return self.keys.chat(request.tier, request)
         return self.keys.text(request.tier, request)
 
+    async def _exact(self, need: Need, asked: Request | dict[str, Any]) -> Need:
+        """The need with its prompt's token ids, where an endpoint publishes KV events to match them with.
+
+        One of those endpoints is asked, which costs a round trip; without an answer the estimate has to do.
+        """
+        telling = (m for m in self._sender.members(need.tier) if m.name in self._listeners and m.state == "up")
+        member = next(telling, None)
+        if member is None or member.record is None or need.prompt.token_ids:
+            return need
+        try:
+            body = asked if isinstance(asked, dict) else _shape_of_prompt(asked, member.record)
+            question = tokenize_body(member.record.model, body)
+            async with asyncio.timeout(TOKENIZE_PATIENCE):
+                told = await member.endpoint.post("/tokenize", question, need.session) if question else None
+        except (PoolError, TimeoutError):
+            return need
+        ids = read_tokens(told.status, told.body) if told else ()
+        if not ids:
+            return need
+        scale, root = len(ids) / need.prompt.tokens, token_root(None, need.cache_salt)
+        exact = replace(
+            need.prompt,
+            tokens=len(ids),
+            block_tokens=need.prompt.block_tokens * scale,
+            token_ids=ids,
+            token_root=root,
+        )
+        return replace(need, prompt=exact)
+
     async def _reply(self, request: Request, asking: Asking) -> Reply:
         self._members(request.tier)
-        need = Need.of(request, self._prompt(request))
+        need = await self._exact(Need.of(request, self._prompt(request)), request)
         trip = Trip(need, self._clock())
 
         async def start(member: Member, lease: Lease) -> Answer:
@@ -296,17 +333,26 @@ class Pool:
             if self._seen.get(member.name) is not member.snapshot:
                 self._seen[member.name] = member.snapshot
                 self._dispatch.news(member.name, member.snapshot)
+        self._listeners.follow(member.config for member in self._roster.members.values())
         self._dispatch.news()
 
     def _returned(self, name: str) -> None:
         """An endpoint's server was started anew: its cache is empty."""
         self._sender.standings.returned(name)
+        self._listeners.restarted(name)
         self._dispatch.gone(name)
 
     def _forget(self, name: str) -> None:
         self._seen.pop(name, None)
         self._sender.standings.forget(name)
         self._dispatch.gone(name, removed=True)
+
+
+def _shape_of_prompt(request: Request, record: Record) -> dict[str, Any]:
+    """The part of a body that becomes the prompt."""
+    if isinstance(request, CompletionRequest):
+        return {"prompt": request.prompt}
+    return chat_body(request, record, 1)
 
 
 def _shape(request: Request) -> dict[str, Any]:

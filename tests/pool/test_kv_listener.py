@@ -9,16 +9,19 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from pool.config import EndpointConfig
-from pool.kv_listener import KvListener
+from pool.config import EndpointConfig, PoolConfig
+from pool.kv_listener import KvListener, read_tokens, tokenize_body
 from pool.placement.blocks import token_chain
 from pool.placement.placer import Placer
 from pool.placement.view import Ask, Prompt, Site
 from pool.pretend.minds import EngineMind
 from pool.pretend.publisher import Publisher
+from pool.router import Pool
 from pool.testing import EngineSettings, KvEvents, PretendServer, pretend_vllm
+from pool.types import CompletionRequest
 
 SMALL = EngineSettings(block_size=4, num_gpu_blocks=40, step_base=0.001)
+LARGE = EngineSettings(block_size=4, num_gpu_blocks=2000, step_base=0.001)
 
 
 async def until(true: Callable[[], bool], seconds: float = 3.0) -> None:
@@ -163,3 +166,47 @@ async def test_published_view_decides_where_a_prompt_finds_its_blocks() -> None:
 def test_endpoint_without_events_cannot_be_listened_to() -> None:
     with pytest.raises(ValueError, match="names no address"):
         KvListener(EndpointConfig(name="a", url="http://127.0.0.1:1"))
+
+
+async def test_pool_finds_by_published_events_what_it_did_not_send_itself() -> None:
+    """A fresh router does not know old KV: sgl-project/sglang#39750."""
+    async with (
+        pretend_vllm(engine=LARGE, kv_events=KvEvents()) as warm,
+        pretend_vllm(engine=LARGE) as cold,
+    ):
+        await ask(warm, "a", 500)
+        publisher = publisher_of(warm)
+        told = {"kv_events": publisher.address, "kv_replay": publisher.replay_address}
+        endpoints = (
+            EndpointConfig(name="a-cold", url=cold.url, tier="t"),
+            EndpointConfig(name="b-warm", url=warm.url, tier="t", **told),
+        )
+        async with Pool(PoolConfig(endpoints=endpoints, probe_interval=0.1)) as pool:
+            await pool.ready("t")
+            await until(lambda: all(status.state == "up" for status in pool.status()))
+            view = pool._listeners._listeners["b-warm"][1].view
+            await until(lambda: view.hit(token_chain(ids("a", 500), 4)) == 500)
+            request = CompletionRequest(tier="t", prompt="a" * 16 * 500 + "z" * 8, session="new", max_tokens=1)
+            reply = await pool.complete(request)
+            decision = pool.explain(reply.request)
+            assert decision is not None
+            assert (reply.endpoint, decision.expected_hit, reply.usage.cached_tokens) == ("b-warm", 2000, 2000)
+            await pool.remove("b-warm")
+            assert "b-warm" not in pool._listeners
+
+
+def test_tokens_are_asked_for_what_becomes_one_prompt_and_nothing_else() -> None:
+    chat = {"model": "x", "messages": [{"role": "user", "content": "hi"}], "tools": [], "temperature": 1}
+    assert tokenize_body("m", chat) == {"model": "m", "messages": chat["messages"]}
+    assert tokenize_body("m", {"prompt": "text"}) == {"model": "m", "prompt": "text"}
+    assert tokenize_body("m", {"prompt": [1, 2]}) is None
+    assert tokenize_body("m", {"prompt": ["one", "two"]}) is None
+    assert read_tokens(200, b'{"tokens": [1, 2]}') == (1, 2)
+    for status, odd in (
+        (404, b'{"tokens": [1]}'),
+        (200, b"no"),
+        (200, b"{}"),
+        (200, b'{"tokens": ["x"]}'),
+        (200, b"[]"),
+    ):
+        assert read_tokens(status, odd) == ()

@@ -70,11 +70,18 @@ async def replay(
     ended = 0
 
     async def play(session: Session) -> bool:
-        nonlocal ended
         await asyncio.sleep(session.arrival)
-        context = Context(f"{run}-{session.name}")
+        name = f"{run}-{session.name}"
+        try:
+            return await rounds(session, name)
+        finally:
+            target.over(name)
+
+    async def rounds(session: Session, name: str) -> bool:
+        nonlocal ended
+        context = Context(name)
         for place, one in enumerate(session.rounds):
-            outcome = await target.ask(Turn(f"{run}-{session.name}", context.turn(one), one.output, deadline))
+            outcome = await target.ask(Turn(name, context.turn(one), one.output, deadline))
             outcomes.append(outcome)
             ended += 1
             if done:
@@ -85,6 +92,7 @@ async def replay(
                 ended += left
                 return False
             context.answered(outcome)
+            target.acting(name)
             await asyncio.sleep(one.wait)
         return True
 

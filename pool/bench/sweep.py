@@ -40,7 +40,7 @@ def levels_to(most: int) -> tuple[int, ...]:
 
 async def sweep(target: Target, levels: tuple[int, ...], shape: Shape, run: str) -> AsyncIterator[Level]:
     """The levels as they are done. A short request first, which is not counted, wakes the server up."""
-    await target.ask(Turn(f"{run}-warm", _messages(f"{run}-warm", 8, 0), 4, shape.deadline))
+    await target.ask(Turn("", _messages(f"{run}-warm", 8, 0), 4, shape.deadline))
     for concurrency in levels:
         yield await _level(target, concurrency, shape, f"{run}-{concurrency}")
 
@@ -52,7 +52,7 @@ async def _level(target: Target, concurrency: int, shape: Shape, run: str) -> Le
         for turn in range(shape.each):
             name = f"{run}-{number}-{turn}"
             messages = _messages(name, shape.prompt - shape.shared, shape.shared)
-            outcomes.append(await target.ask(Turn(name, messages, shape.output, shape.deadline)))
+            outcomes.append(await target.ask(Turn("", messages, shape.output, shape.deadline)))
 
     async with watching(target) as watch:
         began = time.perf_counter()

@@ -19,11 +19,12 @@ from pool.wire.metrics import Snapshot
 
 JSON = dict[str, Any]
 PATH = "/v1/chat/completions"
+TOOL = "shell"
 JOINING = 30.0  # seconds for a server to be found
 
 
 class Turn(NamedTuple):
-    """One request: whose session it is, its messages, and how many tokens it wants."""
+    """One request: whose session it is ("" for one that is nobody's), its messages, and how many tokens it wants."""
 
     session: str
     messages: list[JSON]
@@ -53,6 +54,12 @@ class Target(Protocol):
         """How the servers stand now."""
         ...
 
+    def acting(self, session: str) -> None:
+        """The session's tool runs now."""
+
+    def over(self, session: str) -> None:
+        """The session asks no more."""
+
 
 class Exactness(NamedTuple):
     """Whether servers are asked to go on to exactly the wanted length, past the model's own end."""
@@ -78,7 +85,8 @@ class Straight:
         outcome = Outcome(began=time.perf_counter())
         try:
             body = _body(turn, self._model, self._exact)
-            relay = await self._endpoint.relay(PATH, body, {"X-Session-ID": turn.session})
+            headers = {"X-Session-ID": turn.session} if turn.session else {}
+            relay = await self._endpoint.relay(PATH, body, headers)
             try:
                 pieces = relay.pieces()
                 async with aclosing(pieces):  # type: ignore[type-var]  # an async generator by its nature
@@ -97,6 +105,12 @@ class Straight:
             return _gauges([(await self._endpoint.probe()).snapshot])
         except PoolError:
             return Gauges()
+
+    def acting(self, session: str) -> None:
+        """A server alone is not told."""
+
+    def over(self, session: str) -> None:
+        """A server alone is not told."""
 
 
 class Through:
@@ -139,6 +153,14 @@ class Through:
             waiting=_sum([one.waiting for one in members]),
             kv_usage=max((one.kv_usage for one in members if one.kv_usage is not None), default=None),
         )
+
+    def acting(self, session: str) -> None:
+        """As the project's own agents say it; how long the tool takes is for the pool to find out."""
+        self._pool.acting(session, TOOL)
+
+    def over(self, session: str) -> None:
+        """Its live place is free from now on."""
+        self._pool.end_session(session)
 
 
 @asynccontextmanager

@@ -75,6 +75,7 @@ class Channel:
     def __init__(self, config: EndpointConfig, connect_timeout: float) -> None:
         self.name = config.name
         self.under_way: set[Answering] = set()
+        self.closed = False
         self._config = config
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
@@ -101,7 +102,8 @@ class Channel:
             return answering
 
     async def aclose(self) -> None:
-        """Close every connection; who reads from one is told that it broke."""
+        """Close every connection, for good; who reads from one is told that it broke."""
+        self.closed = True
         for answering in tuple(self.under_way):
             answering.close()
         for session in self._sessions.values():
@@ -135,7 +137,9 @@ class Channel:
         return headers
 
     def _session(self, *, fresh: bool) -> aiohttp.ClientSession:
-        """The session that keeps connections, or the one that never does."""
+        """The session that keeps connections, or the one that never does. None is made once this is closed."""
+        if self.closed:
+            raise aiohttp.ClientConnectionError("this endpoint has just left the pool")
         if fresh not in self._sessions:
             kept: dict[str, Any] = {"force_close": True} if fresh else {"keepalive_timeout": KEEP_ALIVE}
             trace = aiohttp.TraceConfig()

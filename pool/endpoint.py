@@ -251,6 +251,8 @@ class Endpoint:
     @contextmanager
     def _classed(self) -> Iterator[None]:
         """Turns what a probe raises into the room's errors."""
+        if self._channel.closed:
+            raise TransientError(f"endpoint {self.name}: it has just left the pool")
         try:
             yield
         except (httpx.HTTPError, TimeoutError) as error:

@@ -45,7 +45,7 @@ async def relaying(pool: Pool, path: str = CHAT, **more: Any) -> AsyncIterator[R
     told = body(**more)
     if path != CHAT:
         told = {key: value for key, value in told.items() if key != "messages"}
-    need = Need(tier="small", session="s", prompt=pool.keys.body("small", "s", told), request="r-1", deadline=5)
+    need = Need(tier="small", session="s", prompt=pool.keys.body("small", "s", told), request="r-1", deadline=30)
     async with pool.relay(need, path, told, {"Authorization": "Bearer theirs", "Cookie": "x"}) as relayed:
         yield relayed
 
@@ -118,7 +118,7 @@ async def test_whole_body_comes_through(settings: Any) -> None:
     assert answer["choices"][0]["message"]["content"] == "one two three"
 
 
-@pytest.mark.parametrize("twist", [split("one two", 1), split("one two", 3, "\r\n"), commented("one two")])
+@pytest.mark.parametrize("twist", [split("one two", 7), split("one two", 9, "\r\n"), commented("one two")])
 async def test_odd_framing_changes_nothing(settings: Any, twist: Scripted) -> None:
     async with pretend_vllm([twist]) as a, pool_over(settings, a) as pool, relaying(pool) as relayed:
         assert read(await whole(relayed)) == ("one two", ["stop"], True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -177,3 +178,20 @@ async def test_lasting_5xx_opens_the_breaker_at_once_and_no_cycle_is_awaited(wor
         await w.until(lambda: w.pool._sender.standings.state("a") == "half-open")
         await asyncio.gather(*(w.pool.chat(turn(f"t{i}")) for i in range(24)))
         assert w.pool._sender.standings.state("a") == "closed"
+
+
+async def test_breaker_opens_and_cooling_begins_with_all_logging_off(world: Any, turn: Any) -> None:
+    """18: BerriAI/litellm#32574: a cooldown was skipped since the log's de-duplicator had swallowed its line."""
+    logging.disable(logging.CRITICAL)
+    try:
+        async with pretend_vllm([overload(20), *[server_error()] * 9]) as a, world(a, retries=0) as w:
+            with pytest.raises(OverloadError):
+                await w.pool.chat(turn(deadline=2))
+            assert w.status("a").cooling > 10
+            w.pool._roster.members["a"].cooling_until = 0.0
+            for i in range(5):
+                with pytest.raises(TransientError):
+                    await w.pool.chat(turn(f"s{i}"))
+            assert w.pool._sender.standings.state("a") == "open"
+    finally:
+        logging.disable(logging.NOTSET)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -74,6 +75,7 @@ async def _serve(config: PoolConfig, *, as_json: bool) -> None:
         pool = await stack.enter_async_context(Pool(config))
         here = await stack.enter_async_context(listening(Service.of(pool, os.environ)))
         await asyncio.gather(*(_look(pool, tier) for tier in config.tiers))
+        gc.freeze()  # what is there now stays: a full collection would else look at all of it, for tens of milliseconds
         _announce(config.gateway, here, as_json=as_json)
         await until_signalled(here)
         screen.hint("draining; a second signal stops at once")

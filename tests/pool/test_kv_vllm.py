@@ -53,7 +53,7 @@ async def test_view_foretells_the_cached_tokens_also_for_who_comes_late(telling:
 
         assert await ask(prompt) == 0
         listener = KvListener(telling)
-        async with listener.running(), asyncio.timeout(60):
+        async with listener.running(), asyncio.timeout(600):
             while not len(listener.view):  # noqa: ASYNC110  a view tells nobody when it changes
                 await asyncio.sleep(0.1)
             size = listener.view.block_tokens

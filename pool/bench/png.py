@@ -18,14 +18,14 @@ def of_sweep(path: Path, name: str, levels: Sequence[Level], verdict: Verdict) -
     at = [level.concurrency for level in levels]
     rate, first, gaps = figure.subplots(1, 3)
     rate.plot(at, [level.summary.tokens_per_second for level in levels], marker="o")
-    rate.set(title="output tokens a second", xlabel="concurrency", ylim=(0, None))
+    rate.set(title="output tokens a second", xlabel="at once", ylim=(0, None), xticks=at)
     if verdict.since is not None:
         rate.axvline(verdict.since, linestyle=":", color="grey")
     for axis, title, field in ((first, "first token, s", "ttft"), (gaps, "between tokens, s", "itl")):
         for point in ("p50", "p90", "p99"):
             values = [getattr(getattr(level.summary, field), point) for level in levels]
             axis.plot(at, [float("nan") if v is None else v for v in values], marker="o", label=point)
-        axis.set(title=title, xlabel="concurrency", ylim=(0, None))
+        axis.set(title=title, xlabel="at once", ylim=(0, None), xticks=at)
         axis.legend()
     figure.suptitle(f"{name}: {verdict.flat}")
     _save(figure, path)

@@ -10,7 +10,8 @@ Their caches are emptied before each run. Contenders take turns within each seed
 alike. Tokens are counted of answers that ended within the window; TTFT percentiles are over all calls sent in it, with
 failed ones at infinity and those without a first token at what they had waited. The last line is one JSON object:
 tokens per second of ours over the best of the others, the worst of the fleets, and p99 TTFT of ours over that same
-best one. Exits with 1 where a goal is missed.
+best one. Runs in which processors were missing are marked as disturbed: then take a quieter machine or a larger
+--pace. Exits with 1 where a goal is missed.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ AGENTS = 16  # of each engine
 PROCESSES = 2  # that share the engines
 PACE = {4: 0.5, 16: 1.0}  # times the defaults' durations: a larger fleet runs slower, so that processors keep up
 QUICK = ("ours", "round-robin", "sticky", "vllm-router/cache_aware", "sglang-router/cache_aware")
+TICK = 0.02
+LOST, LATE = 0.02, 0.1  # share of the window, and seconds at pace 1, from which a run counts as disturbed
 PATIENCE = 1.0  # seconds before a failed call is sent again
 TRIES = 3
 
@@ -63,7 +66,8 @@ class Plan:
 @dataclass
 class Run:
     """What one contender did with one seed. ``busy`` are shares of a processor: of this program, and of the engines;
-    ``lost`` are seconds of each engine's time for which no processor was there."""
+    ``lost`` are seconds of each engine's time for which no processor was there, ``late`` is by how much this program
+    woke too late (p99, seconds). A ``disturbed`` run tells more of the machine than of its contender."""
 
     tokens: float = 0.0
     p50: float = 0.0
@@ -73,7 +77,9 @@ class Run:
     failed: int = 0
     preempted: int = 0
     lost: float = 0.0
+    late: float = 0.0
     busy: tuple[float, float] = (0.0, 0.0)
+    disturbed: bool = False
 
 
 @dataclass
@@ -83,7 +89,6 @@ class Loop:
     way: Way
     sessions: Sessions
     pace: float
-    until: float
     outcomes: list[Outcome] = field(default_factory=list)
     started: int = 0
 
@@ -181,16 +186,26 @@ def fleet(plan: Plan, log: IO[bytes]) -> Iterator[Fleet]:
         yield Fleet(urls, pids)
 
 
+async def lateness(into: list[float]) -> None:
+    """Notes by how much each short sleep of this program was too long."""
+    while True:
+        asked = time.monotonic()
+        await asyncio.sleep(TICK)
+        into.append(time.monotonic() - asked - TICK)
+
+
 async def measure(plan: Plan, way: Way, engines: Fleet, seed: int) -> Run:
     """One run of one contender."""
-    begun = time.monotonic()
-    loop = Loop(way, Sessions(seed), plan.pace, begun + plan.warmup + plan.window)
+    loop = Loop(way, Sessions(seed), plan.pace)
     agents = [asyncio.create_task(loop.agent(number)) for number in range(plan.agents)]
     await asyncio.sleep(plan.warmup)
-    start, mine, theirs = time.monotonic(), time.process_time(), engines.seconds()
     lost = await asyncio.to_thread(engines.total, "vllm:num_preemptions_total")
     late = await asyncio.to_thread(engines.total, "pretend:lost_seconds_total")
-    await asyncio.sleep(max(0.0, loop.until - time.monotonic()))
+    start, mine, theirs = time.monotonic(), time.process_time(), engines.seconds()
+    late_by: list[float] = []
+    watch = asyncio.create_task(lateness(late_by))
+    await asyncio.sleep(plan.window)
+    watch.cancel()
     end, busy = time.monotonic(), time.process_time() - mine
     for agent in agents:
         agent.cancel()
@@ -200,6 +215,8 @@ async def measure(plan: Plan, way: Way, engines: Fleet, seed: int) -> Run:
     run = summary(loop.outcomes, start, end)
     run.preempted = int(await asyncio.to_thread(engines.total, "vllm:num_preemptions_total") - lost)
     run.lost = (await asyncio.to_thread(engines.total, "pretend:lost_seconds_total") - late) / plan.engines
+    run.late = _rank(sorted(late_by), 0.99) if late_by else math.inf
+    run.disturbed = run.lost > LOST * (end - start) or run.late > LATE * plan.pace
     run.busy = busy / (end - start), (engines.seconds() - theirs) / (end - start)
     return run
 
@@ -247,14 +264,16 @@ def line(name: str, runs: list[Run]) -> str:
     tokens = [run.tokens for run in runs]
     spread = f" ({min(tokens):.0f} to {max(tokens):.0f})" if len(runs) > 1 else ""
     middle = {what: statistics.median(getattr(run, what) for run in runs) for what in ("p50", "p99", "hit")}
-    lost = max(run.lost for run in runs)
+    lost, late = (max(getattr(run, what) for run in runs) for what in ("lost", "late"))
+    disturbed = sum(run.disturbed for run in runs)
     busy = [max(run.busy[who] for run in runs) for who in (0, 1)]
     counts = {what: sum(getattr(run, what) for run in runs) for what in ("calls", "failed", "preempted")}
     return (
         f"{name:28} {statistics.median(tokens):6.0f} tok/s{spread}"
         f"  TTFT p50 {middle['p50']:.2f} p99 {middle['p99']:.2f} s  hit {middle['hit']:.0%}"
         f"  calls {counts['calls']} failed {counts['failed']} preempted {counts['preempted']}"
-        f"  processors: this {busy[0]:.0%}, engines {busy[1]:.0%}, lost {lost:.2f} s"
+        f"  processors: this {busy[0]:.0%}, engines {busy[1]:.0%}, lost {lost:.2f} s, late {late:.2f} s"
+        + (f"  DISTURBED: {disturbed} of {len(runs)}" if disturbed else "")
     )
 
 
@@ -271,13 +290,15 @@ def ratio(runs: dict[str, list[Run]], mine: str = "ours") -> tuple[float | None,
 
 def compare(plans: list[Plan], names: list[str], seeds: list[int], log: IO[bytes]) -> dict[str, Any]:
     """All plans, and the last line."""
-    told: dict[str, Any] = {}
+    told: dict[str, Any] = {"disturbed": 0, "runs": 0}
     ratios: dict[str, list[float]] = {"rich": [], "scarce": [], "ttft": []}
     for plan in plans:
         runs = asyncio.run(contest(plan, names, seeds, log))
         print(f"{plan.engines} engines, KV-{plan.regime}, {plan.agents} agents, {plan.window:g} s:")
         for name, found in sorted(runs.items(), key=lambda pair: -statistics.median(run.tokens for run in pair[1])):
             print(f"  {line(name, found)}")
+        told["runs"] += sum(len(found) for found in runs.values())
+        told["disturbed"] += sum(run.disturbed for found in runs.values() for run in found)
         for mine in OURS:
             tokens, ttft = ratio(runs, mine)
             told[f"{mine}_{plan.engines}_{plan.regime}"] = tokens

@@ -36,6 +36,9 @@ from pool.standing import Standings, Visit
 from pool.trip import Start, Started, Trip, fitted
 
 T = TypeVar("T")
+MISJUDGED = (
+    2  # times that our estimate of a prompt may be too high; below it the server has the last word on its window
+)
 TOKENS_A_SECOND = 5.0  # of decoding that are assumed where an answer comes in one body and nothing is heard before
 
 
@@ -212,7 +215,7 @@ class Sender:
                 with trip.placing():
                     return await self._dispatch.place(ask, lambda: self.sites(tier), frozenset(trip.tried))
             except ContextOverflowError as error:
-                if error.window is None or ask.output_tokens == 1:
+                if error.window is None or ask.output_tokens == 1 or ask.prompt.tokens > MISJUDGED * error.window:
                     raise
                 ask = fitted(ask, error.window)
             except NoEndpointError as error:

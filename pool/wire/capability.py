@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import cast, get_args
+from typing import get_args
 
 from pydantic import Field
 
@@ -107,4 +107,4 @@ def trait(kind: ServerKind, capability: Capability, verdict: Verdict, evidence: 
 
 def mend(kind: ServerKind, capability: Capability) -> str:
     """The flag (or else) that would enable a capability on a server of this kind."""
-    return cast("str", MENDS[kind][capability])
+    return MENDS[kind][capability]

@@ -61,6 +61,10 @@ def speculative(wish: Wish) -> Made:
 
 def cpu(wish: Wish) -> Made:
     space = wish.host_memory or 4.0
+    if space != int(space):
+        raise PoolConfigError(
+            f"vLLM takes whole GiB of KV on a CPU, not {space:g}; say --host-memory {max(1, round(space))}"
+        )
     pieces = (
         flag("--dtype", "float32", why="without AVX-512 a bfloat16 product falls back to a slow path"),
         flag("--enforce-eager", why="compiling takes minutes on a CPU and gains little for a small model"),

@@ -107,6 +107,7 @@ def test_an_unknown_parser_takes_the_automatic_choice_with_it() -> None:
         ("hisparse", {"gpu": gpu("mi300x")}, "NVIDIA"),
         ("afd", {"model": find("qwen3-8b")}, "Qwen3ForCausalLM"),
         ("offload", {"gpu": gpu("cpu")}, "needs a GPU"),
+        ("cpu", {"host_memory": 0.5}, "whole GiB"),  # vLLM 0.32 reads the variable with int() and dies
         ("offload", {"connector": "nixl"}, "native and lmcache"),
         ("shared-cache", {"connector": "nosuch"}, "mooncake"),
         ("prefill-decode", {"connector": "lmcache"}, "nixl"),

@@ -147,7 +147,7 @@ def test_a_real_vllm_is_started_from_a_profile_answers_and_ends_with_ctrl_c(inst
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = installation.words(
-        "pool", "up", "cpu", "--python", str(python), "--model", str(model), "--window", "2048", "--host-memory", "0.5",
+        "pool", "up", "cpu", "--python", str(python), "--model", str(model), "--window", "2048", "--host-memory", "1",
         "--port", str(port), "--log", str(tmp_path), "--json",
     )  # fmt: skip
     env = installation.env | {"XDG_STATE_HOME": str(tmp_path), "VLLM_CPU_OMP_THREADS_BIND": "0"}

@@ -1,8 +1,9 @@
 # The doors of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check format test test-docker test-model test-root test-vllm test-all demo demo-clean bench clean
+.PHONY: help setup venv check format test test-slow test-docker test-model test-root test-vllm test-clients test-all demo demo-clean bench clean
 
 PYTEST := .venv/bin/python -m pytest
+WORKERS := $(shell expr 2 "*" $$(nproc))   # many tests wait for sockets and clocks
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -24,8 +25,11 @@ format: venv ## put the code into the house format
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-test: setup ## the fast suite, a worker per processor; TEST="..." goes to pytest
-	$(PYTEST) -n auto --dist worksteal $(TEST)
+test: setup ## the fast suite; TEST="..." goes to pytest
+	$(PYTEST) -n $(WORKERS) --dist worksteal $(TEST)
+
+test-slow: setup ## tests that start many processes or wait for real time
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'slow and not docker and not vllm and not model and not root and not clients'
 
 test-docker: setup ## tests that need a Docker engine and the base image (scripts/build-image)
 	$(PYTEST) -m docker
@@ -38,6 +42,9 @@ test-root: setup ## tests that need root
 
 test-vllm: setup ## tests that need a real vLLM server (scripts/vllm-server installs it)
 	$(PYTEST) -m vllm
+
+test-clients: setup ## other people's agents against the gateway; installs them
+	$(PYTEST) -m clients
 
 test-all: setup ## every test; those whose need is missing say so
 	$(PYTEST) -m ''

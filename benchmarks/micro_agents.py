@@ -3,9 +3,10 @@
     python -m benchmarks.micro_agents [--quick] [--seeds N]
 
 Four ways in one go, on the same questions (sums, and answers in a fixed form), each as one session a question: the
-single answer, a vote of up to 5, a vote of up to 9, and a cascade that asks the same model again where it was unsure. The embedded model has 135 million parameters and knows little: the shares of right answers are low and
-say nothing about larger models. What is measured is what a virtual model costs in tokens and seconds, how often its
-samples agree, and whether agreement tells right from wrong. The last line is one JSON object.
+single answer, a vote of up to 5, a vote of up to 9, and a cascade that asks the same model again where it was unsure.
+The embedded model has 135 million parameters and knows little: the shares of right answers are low and say nothing
+about larger models. What is measured is what a virtual model costs in tokens and seconds, how often its samples agree,
+and whether agreement tells right from wrong. The last line is one JSON object.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pool.config import EndpointConfig, PoolConfig
 from pool.doctor import Finding, Patient, diagnose
 from pool.member import Member
+from pool.plain_client import trouble
 from pool.roster import JOIN_INTERVAL, Roster
 
 LOOK = 4.0  # seconds for a server to show that it lives
@@ -101,7 +102,7 @@ async def _answered(reader: asyncio.StreamReader) -> None:
 
 async def _patient(member: Member, *, idle: bool) -> Patient:
     up = await meet(member)
-    measured = None
+    measured = plain = None
     if up:
         watching = asyncio.ensure_future(closes_after(member.config)) if idle else None
         with contextlib.suppress(TimeoutError):
@@ -109,4 +110,6 @@ async def _patient(member: Member, *, idle: bool) -> Patient:
                 await member.examine()
         measured = await watching if watching else None
         await member.probe()
-    return Patient(member.config, member.status(), member.record, member.snapshot, measured)
+        if member.record is not None:
+            plain = await trouble(member.config, member.record.model)
+    return Patient(member.config, member.status(), member.record, member.snapshot, measured, plain)

@@ -37,7 +37,8 @@ class Finding(Frozen):
 class Patient:
     """One endpoint as the doctor sees it. ``idle`` are seconds after which it closes an idle connection.
 
-    ``idle`` is infinite for one that did not within the time that was watched, None where nobody looked.
+    ``idle`` is infinite for one that did not within the time that was watched, None where nobody looked; ``plain`` is
+    why an unmodified OpenAI client gets no answer there, empty where it does.
     """
 
     config: EndpointConfig
@@ -45,6 +46,7 @@ class Patient:
     record: Record | None = None
     snapshot: Snapshot | None = None
     idle: float | None = None
+    plain: str | None = None
 
 
 def diagnose(patients: Sequence[Patient]) -> tuple[Finding, ...]:
@@ -202,9 +204,16 @@ def _keep_alive(patient: Patient) -> Found:
         yield "fail", what, why, mends.get(kind, "a longer keep-alive in the server, or in the proxy before it")
 
 
+def _plain(patient: Patient) -> Found:
+    if patient.plain:
+        why = "other people's agents speak to servers through OpenAI's client"
+        mend = "look at what stands between, and put swarm pool serve in front of it"
+        yield "warn", f"OpenAI's own client gets no answer from it: {patient.plain}", why, mend
+
+
 LIFE: tuple[Callable[[Patient], Found], ...] = (_alive, _key)
 RULES: tuple[Callable[[Patient], Found], ...] = (
-    _version, _metrics, _window, _cache, _traits, _word, _keep_alive,
+    _version, _metrics, _window, _cache, _traits, _word, _keep_alive, _plain,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
@@ -241,8 +241,9 @@ class Sender:
 async def look_again(member: Member, task: asyncio.Future[T]) -> None:
     """Before an answer is given up: what was scraped last may be older than the patience. Ends early with the task."""
     looking = asyncio.ensure_future(member.probe())
+    both: set[asyncio.Future[Any]] = {looking, task}
     try:
-        await asyncio.wait({looking, task}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)

@@ -18,6 +18,9 @@ import pytest
 from broker.client import Client
 from broker.wire import GrantRequest, Proposal, Receipt, encode_proposal
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[2]
 CANARY = "canary-7f3a-credential"
 

@@ -14,6 +14,9 @@ import pytest
 from swarm.engine import DbosEngine, Ended, Flow
 from swarm.errors import StoreError
 
+pytestmark = pytest.mark.slow
+
+
 CHILD = Path(__file__).with_name("engine_child.py")
 PHASES = ("prepare", "work", "check", "deliver")
 

@@ -14,6 +14,9 @@ from swarm.cli.task_file import TaskFile, parse
 from swarm.config import missing_keys
 from swarm.config_file import load
 
+pytestmark = pytest.mark.slow
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

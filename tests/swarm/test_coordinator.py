@@ -14,6 +14,8 @@ from sandbox.errors import SandboxLostError
 from swarm.errors import IllegalMoveError
 from swarm.types import Budget, Conclusion, TaskState
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_task_becomes_one_pull_request_with_evidence(bench: Any, name: str) -> None:
     async with bench.open():

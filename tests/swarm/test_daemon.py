@@ -20,6 +20,9 @@ from swarm.client import DaemonClient
 from swarm.errors import DaemonError
 from swarm.types import Step, TaskRequest, TaskState, TaskView
 
+pytestmark = pytest.mark.slow
+
+
 CHILD = Path(__file__).with_name("daemon_child.py")
 GOOD = "def clamp(x, low, high):\n    return max(low, min(x, high))\n"
 WRITE = call("write", path="clamp.py", content=GOOD)

@@ -21,6 +21,9 @@ from pool.pretend.engine import Engine, EngineSettings, Sequence
 from pool.types import Usage
 from pool.wire.metrics import Snapshot
 
+pytestmark = pytest.mark.slow
+
+
 BLOCK = 16
 MASK = 2**63 - 1
 SLOW = EngineSettings(num_gpu_blocks=1024, max_num_seqs=64, step_base=0.02, prefill_per_token=1 / 4000)

@@ -22,6 +22,9 @@ from pool.pretend.engine import EngineSettings
 from pool.pretend.script import closed_early, commented, overload, server_error, unfinished
 from pool.testing import PretendServer, pretend_vllm
 
+pytestmark = pytest.mark.slow
+
+
 EXACT = Exactness()
 SHAPE = Shape(prompt=40, output=6, each=2, deadline=20)
 

@@ -20,6 +20,9 @@ from pool.router import Pool
 from pool.testing import Slow, paced, pretend_vllm
 from tests.pool.gateway.conftest import HELLO, House, Open
 
+pytestmark = pytest.mark.slow
+
+
 ANNA = {"name": "anna", "sha256": hashed("sk-anna")}
 
 

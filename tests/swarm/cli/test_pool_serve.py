@@ -11,9 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from pool.testing import Slow, paced, pretend_vllm
 from tests.pool.gateway.conftest import HELLO
+
+pytestmark = pytest.mark.slow
+
 
 CHAT = HELLO | {"model": "default"}
 

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 FLAGS = Path(__file__).parents[3] / "pool" / "profiles" / "flags.json"
 PRETEND = f"""
 import http.server, json, sys

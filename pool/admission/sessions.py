@@ -9,6 +9,7 @@ from pool.admission.durations import Durations
 from pool.placement.view import Ask
 
 GROWTH = 1_000.0  # tokens a turn, until something is learned (TraceLab: 875 appended and 214 answered in the middle)
+NEWS = 0.02  # weight of one turn in what is usual here
 GAP = 1.0  # seconds between turns, until something is learned (86 % of gaps are shorter)
 
 
@@ -42,6 +43,7 @@ class Sessions:
         self._ttl = ttl
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._growth: OrderedDict[str, float] = OrderedDict()
+        self._usual = GROWTH
         self.durations = Durations()
 
     def __len__(self) -> int:
@@ -59,8 +61,9 @@ class Sessions:
         else:
             self._sessions.move_to_end(ask.session)
             session.program, session.seen = program, now
+        again = session.since is None and session.prompt == ask.prompt.tokens  # no answer came: a turn sent once more
         self._came_back(session, now)
-        if session.prompt and session.prompt != ask.prompt.tokens:  # the same once more is a turn sent again
+        if session.prompt and not again:
             self._grew(session, ask.prompt.tokens - session.prompt)
         session.prompt = ask.prompt.tokens
         return session
@@ -97,7 +100,7 @@ class Sessions:
 
     def ahead(self, session: Session, turns: int) -> int:
         """Tokens by which a session is expected to grow in so many turns."""
-        growth = session.growth if session.growth is not None else self._growth.get(session.program, GROWTH)
+        growth = session.growth if session.growth is not None else self._growth.get(session.program, self._usual)
         return int(turns * growth)
 
     def end(self, name: str) -> Session | None:
@@ -129,6 +132,7 @@ class Sessions:
         if tokens < 0:
             return
         session.growth = tokens if session.growth is None else session.growth + 0.3 * (tokens - session.growth)
+        self._usual += NEWS * (tokens - self._usual)
         usual = self._growth.get(session.program, session.growth)
         self._growth[session.program] = usual + 0.1 * (tokens - usual)
         self._growth.move_to_end(session.program)

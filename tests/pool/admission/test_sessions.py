@@ -34,9 +34,18 @@ def test_growth_is_learned_of_the_session_and_lent_to_its_program() -> None:
 def test_compaction_and_a_turn_sent_again_are_no_news_of_growth() -> None:
     sessions = Sessions()
     turn(sessions, "a", 1_000)
-    turn(sessions, "a", 1_500)
+    sessions.ended_turn(begin(sessions, "a", 1_500), 0.0, answered=False)
     turn(sessions, "a", 1_500)
     assert sessions.ahead(turn(sessions, "a", 300), 1) == 500
+
+
+def test_answered_turn_that_is_no_longer_is_news_and_strangers_are_expected_to_be_as_usual_here() -> None:
+    sessions = Sessions()
+    turn(sessions, "a", 1_000)
+    assert sessions.ahead(turn(sessions, "a", 1_000), 2) == 0
+    for _ in range(300):
+        turn(sessions, "a", 1_000)
+    assert sessions.ahead(turn(sessions, "stranger", 5_000), 1) < 10
 
 
 def test_return_is_expected_by_what_the_tool_usually_takes() -> None:

@@ -197,7 +197,7 @@ class AdmissionConfig(Frozen):
         default=300.0, gt=0, description="most seconds that a session between turns keeps its place"
     )
     force_after: float = Field(
-        default=300.0, gt=0, description="seconds after which a waiting session displaces one that is between turns"
+        default=60.0, gt=0, description="seconds after which a waiting session displaces one that is between turns"
     )
     half_life: float = Field(
         default=300.0, gt=0, description="seconds after which tokens that a task tree got count half in its fair part"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -26,7 +26,9 @@ KEEP_ALIVE = 3.0  # seconds an idle connection is kept: below the 5 s of uvicorn
 LARGEST = 64 * 1024 * 1024  # bytes of an answer in one body
 LINGER = 1.0  # seconds that a server has to end a body whose last event came
 REFUSAL = 64 * 1024  # bytes that are read of a refusal
+REFUSING = 5.0  # seconds that its body has to come
 SENT = {"x-request-id", "x-session-id"}  # what a caller may add to the headers that are ours
+dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # json.dumps makes one each time
 BROKEN = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -58,6 +60,10 @@ class Answering:
                 for event in splitter.feed(chunk):
                     yield event
 
+    def hidden(self, text: str) -> str:
+        """A text of the server without our key."""
+        return self._channel.hidden(text)
+
     def close(self) -> None:
         """Let go now; an answer that has not ended is aborted at the server too, and who reads it is told."""
         self._channel.under_way.discard(self)
@@ -87,7 +93,7 @@ class Channel:
         A kept connection that the server had closed by then costs nothing: where no byte of an answer came, it is sent
         once more, on a new one (llm-d/llm-d#1564).
         """
-        data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        data = _written(body)
         with self.classed():
             used: dict[str, bool] = {}
             try:
@@ -156,18 +162,36 @@ class Channel:
         return self._sessions[fresh]
 
     async def _refused(self, response: aiohttp.ClientResponse) -> PoolError:
+        """The refusal in full: its body may come in several pieces, and half of one says nothing of what it is."""
+        data = b""
         try:
-            text = (await response.content.read(REFUSAL)).decode("utf-8", "replace")
+            with suppress(*BROKEN):
+                async with asyncio.timeout(REFUSING):
+                    while len(data) < REFUSAL and (chunk := await response.content.read(REFUSAL - len(data))):
+                        data += chunk
         finally:
             response.close()
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return classify(self.name, response.status, text, headers)
+        return classify(self.name, response.status, self.hidden(data.decode("utf-8", "replace")), headers)
+
+    def hidden(self, text: str) -> str:
+        """What a server said, without our key: some servers echo what they were sent."""
+        key = self._config.api_key.get_secret_value() if self._config.api_key else ""
+        return text.replace(key, "***") if key else text
 
     def _broken(self, error: BaseException) -> PoolError:
         reason = f"{type(error).__name__} {error}".rstrip()
         if isinstance(error, aiohttp.ClientConnectorError):
             return EndpointDeadError(f"endpoint {self.name}: nobody listens at {self._config.url} ({reason})")
         return TransientError(f"endpoint {self.name}: the connection to {self._config.url} broke ({reason})")
+
+
+def _written(body: JSON) -> bytes:
+    """A body as bytes; half a surrogate pair, which UTF-8 cannot say, is sent escaped, as it came."""
+    try:
+        return dumped(body).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _decent(value: str) -> bool:

@@ -62,8 +62,10 @@ class Sender:
         self._budget.asked()
         try:
             async with asyncio.timeout(max(0.0, trip.until - self._clock())) as limit:
-                started: Started[T] = await self._retrying(trip)(self._attempt, trip, start)
-                return started
+                try:
+                    return await self._attempt(trip, start)
+                except PoolError as error:
+                    return await self._further(trip, start, error)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -109,6 +111,18 @@ class Sender:
         """Whether a further try is within the count, the deadline and the pool's bucket; takes it from the bucket."""
         now = self._clock()
         return trip.attempts <= self._config.retries and now < trip.until and self._budget.take(now)
+
+    async def _further(self, trip: Trip, start: Start[T], first: PoolError) -> Started[T]:
+        """The tries after the first, whose error is tenacity's first outcome: it costs more than all else of a try."""
+        failed: list[PoolError] = [first]
+
+        async def attempt() -> Started[T]:
+            if failed:
+                raise failed.pop()
+            return await self._attempt(trip, start)
+
+        started: Started[T] = await self._retrying(trip)(attempt)
+        return started
 
     def _retrying(self, trip: Trip) -> AsyncRetrying:
         return AsyncRetrying(

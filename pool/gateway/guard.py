@@ -14,6 +14,8 @@ from pool.config import GatewayConfig
 from pool.gateway.replies import Refusal
 from pool.gateway.web import CONNECTION
 
+GATHERED = 16_384  # bytes that are sent without waiting for more
+
 
 class Crowd(ServerState):
     """The open connections. ``quiet`` is set while there is none."""
@@ -22,6 +24,43 @@ class Crowd(ServerState):
         super().__init__()
         self.quiet = asyncio.Event()
         self.quiet.set()
+
+
+class Gathered:
+    """A transport that sends at once what is written in one go: a head that went alone would wake its client twice."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send with what is written before the loop's next round; much of it at once, so that a full pipe is seen."""
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > GATHERED:
+            self.flush()
+        elif len(self._parts) == 1:
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts and not self._transport.is_closing():
+            self._transport.write(b"".join(parts))
+
+    def close(self) -> None:
+        """Close it after what was written."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._transport.is_closing()
 
 
 class Guarded(HttpToolsProtocol):
@@ -48,6 +87,7 @@ class Guarded(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The first head is awaited from now on."""
         super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", Gathered(transport, self.loop))
         self._crowd.quiet.clear()
         self._await_head()
 

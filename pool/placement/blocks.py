@@ -163,8 +163,7 @@ def _head(model: str, adapter: str, salt: object, tools: object) -> str:
     return _json([model, adapter, salt or "", tools])
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode  # dumps makes one each time
 
 
 def _text(value: Frozen) -> str:

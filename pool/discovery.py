@@ -80,7 +80,7 @@ async def _told(endpoint: Endpoint, path: str) -> dict[str, Any] | None:
         async with asyncio.timeout(PATIENCE):
             raw = await endpoint.get(path)
         body = json.loads(raw.body) if raw.status == 200 else None
-    except (PoolError, TimeoutError, ValueError) as error:
+    except (PoolError, TimeoutError, ValueError, RecursionError) as error:
         log.debug("endpoint %s: %s: %s", endpoint.name, path, error)
         return None
     return body if isinstance(body, dict) else None

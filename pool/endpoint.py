@@ -38,6 +38,7 @@ from pool.wire.metrics import Snapshot, parse
 
 PROBE_TIMEOUT = 10.0  # seconds; a busy server answers a probe late, which is load and not death
 CHARACTERS = 4  # of a text that are taken for one token where nobody counted
+UNREADABLE = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RecursionError)
 STREAMED: JSON = {"stream": True, "stream_options": {"include_usage": True}}
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -246,7 +247,7 @@ class Endpoint:
 
     def _check(self, answer: httpx.Response) -> None:
         if not answer.is_success:
-            raise classify(self.name, answer.status_code, answer.text, answer.headers)
+            raise classify(self.name, answer.status_code, self._channel.hidden(answer.text), answer.headers)
 
     @contextmanager
     def _classed(self) -> Iterator[None]:
@@ -257,7 +258,7 @@ class Endpoint:
             yield
         except (httpx.HTTPError, TimeoutError) as error:
             raise self._broken(error) from error
-        except ValueError as error:  # no JSON, or not of the expected shape
+        except UNREADABLE as error:  # no JSON, or not of the expected shape: a probe loop must outlive it
             raise TransientError(f"endpoint {self.name}: its answer could not be read: {error}") from error
 
     def _broken(self, cause: BaseException) -> PoolError:
@@ -287,14 +288,14 @@ def _snapshot(metrics: httpx.Response) -> Snapshot | None:
     """None for a server without metrics, and for a page that is no metrics: load is then unknown, not zero."""
     try:
         return parse(metrics.text) if metrics.status_code == 200 else None
-    except ValueError:
+    except UNREADABLE:
         return None
 
 
 def _lowered(body: JSON, error: ContextOverflowError) -> JSON | None:
     """The body with a ceiling that fits, where the server told the window and the prompt leaves room in it."""
     name = next((name for name in ("max_tokens", "max_completion_tokens") if body.get(name)), None)
-    if name is None or error.window is None:
+    if name is None or error.window is None or not isinstance(body[name], int):
         return None
     most = error.window - (error.prompt or 0)
     return {**body, name: most} if 0 < most < body[name] else None

@@ -18,6 +18,8 @@ from pool.placement.kvevents import Feed, Published
 log = logging.getLogger(__name__)
 
 REPLAY_PATIENCE = 5.0  # seconds without a word after which a replay has failed
+LARGEST = 64 * 1024 * 1024  # bytes of one batch
+NUMBER = 8  # bytes of a batch's number
 END = (-1).to_bytes(8, "big", signed=True)
 
 
@@ -43,6 +45,7 @@ class KvListener:
         """Listen until the block ends."""
         context = zmq.asyncio.Context()
         socket = context.socket(zmq.SUB)
+        socket.maxmsgsize = LARGEST
         socket.subscribe(b"")
         socket.connect(self._events)
         listening = asyncio.create_task(self._listen(context, socket))
@@ -63,8 +66,8 @@ class KvListener:
     async def _listen(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
         while True:
             frames = await socket.recv_multipart()
-            if len(frames) != 3:
-                continue
+            if len(frames) != 3 or len(frames[1]) != NUMBER or frames[1][0] > 0x7F:
+                continue  # no number of a batch: taken for one, it would make all later ones look old
             start = self._feed.take(int.from_bytes(frames[1], "big"), frames[2])
             if start is not None:
                 self._asking = asyncio.create_task(self._catch_up(context, start))
@@ -81,13 +84,13 @@ class KvListener:
 
     async def _ask(self, context: zmq.asyncio.Context, address: str, start: int) -> None:
         with context.socket(zmq.DEALER) as socket:
-            socket.linger = 0
+            socket.linger, socket.maxmsgsize = 0, LARGEST
             socket.connect(address)
             await socket.send_multipart((b"", start.to_bytes(8, "big")))
             while True:
                 async with asyncio.timeout(self._patience):
                     frames = await socket.recv_multipart()
-                if len(frames) != 4 or frames[2] == END:
+                if len(frames) != 4 or len(frames[2]) != NUMBER or frames[2] == END:
                     return
                 self._feed.replayed(int.from_bytes(frames[2], "big"), frames[3])
 

@@ -42,7 +42,7 @@ class Relay:
         data = await self.body()
         try:
             value: object = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TransientError(f"endpoint {self.where}: its answer could not be read: {error}") from error
         if isinstance(value, dict) and value.get("error") and not value.get("choices"):
             raise self._in_band(value)
@@ -108,4 +108,4 @@ class Relay:
         inner = body.get("error", body)
         code = inner.get("code") if isinstance(inner, dict) else None
         status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        return classify(self.where, status, json.dumps(body), {})
+        return classify(self.where, status, self._answering.hidden(json.dumps(body)), {})

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pool.breaker import Breaker, Outcome, State
 from pool.errors import EndpointDeadError, PoolError, TransientError
 from pool.member import Clock, Member
 from pool.placement.view import Site
+from pool.types import Card
 
 FULL_FIRST, FULL_LONGEST = 0.25, 4.0  # seconds that a full server is left alone where it does not say for how long
+WAIT_LONGEST = 60.0  # seconds that its word counts: it may be wrong by days, and is asked again meanwhile
 
 
 def model_mark(model: str) -> str:
@@ -42,7 +44,7 @@ class Standings:
         self._clock = clock
         self._breakers: dict[str, Breaker] = {}
         self._refusals: dict[str, int] = {}
-        self._marks: dict[str, tuple[frozenset[str], tuple[str, ...], frozenset[str]]] = {}
+        self._marks: dict[str, tuple[frozenset[str], tuple[Card, ...], frozenset[str]]] = {}
 
     def state(self, name: str) -> State:
         """Where an endpoint's breaker stands."""
@@ -65,7 +67,7 @@ class Standings:
         if retry_after is None:
             count = self._refusals[member.name] = min(16, self._refusals.get(member.name, 0) + 1)
             retry_after = min(FULL_LONGEST, FULL_FIRST * 2 ** (count - 1))
-        member.cooling_until = max(member.cooling_until, self._clock() + retry_after)
+        member.cooling_until = max(member.cooling_until, self._clock() + min(retry_after, WAIT_LONGEST))
 
     def returned(self, name: str) -> None:
         """An endpoint was started anew: it is cold."""
@@ -90,13 +92,13 @@ class Standings:
         return [self._site(member, waits[member.name], in_flight(member.name), now) for member in members]
 
     def _site(self, member: Member, wait: float, in_flight: int, now: float) -> Site:
-        site = member.site(in_flight, cooling=wait, warmth=self._breaker(member.name).warmth(now))
-        models = tuple(card.id for card in member.record.cards) if member.record else ()
+        abilities, cards = member.abilities, member.record.cards if member.record else ()
         known = self._marks.get(member.name)
-        if known is None or known[0] is not site.capabilities or known[1] != models:
-            marked = site.capabilities | {model_mark(model) for model in models}
-            known = self._marks[member.name] = (site.capabilities, models, marked)
-        return replace(site, capabilities=known[2])
+        if known is None or known[0] is not abilities or known[1] != cards:
+            marked = abilities | {model_mark(card.id) for card in cards}
+            known = self._marks[member.name] = (abilities, cards, marked)
+        warmth = self._breaker(member.name).warmth(now)
+        return member.site(in_flight, cooling=wait, warmth=warmth, capabilities=known[2])
 
     def _breaker(self, name: str) -> Breaker:
         if name not in self._breakers:

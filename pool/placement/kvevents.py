@@ -43,7 +43,7 @@ def decode(payload: bytes) -> tuple[Event, ...]:
     """The events of a batch; those of an unknown name are left out. Raises ValueError for what is no batch."""
     try:
         batch = msgpack.unpackb(payload, strict_map_key=False)
-    except (msgpack.UnpackException, ValueError) as error:
+    except (msgpack.UnpackException, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"no batch of KV events: {error}") from error
     if not isinstance(batch, list) or len(batch) < 2 or not isinstance(batch[1], list):
         raise ValueError("no batch of KV events: not a list of a time and events")
@@ -52,7 +52,7 @@ def decode(payload: bytes) -> tuple[Event, ...]:
 
 def _events(told: list[Any]) -> Iterator[Event]:
     for event in told:
-        if isinstance(event, dict) and event.get("type") in FIELDS:
+        if isinstance(event, dict) and str(event.get("type")) in FIELDS:
             yield Event(str(event["type"]), event)
         elif isinstance(event, list) and event and isinstance(event[0], str) and event[0] in FIELDS:
             yield Event(event[0], dict(zip(FIELDS[event[0]], event[1:], strict=False)))
@@ -99,7 +99,7 @@ class Published:
                 else:
                     for name in fields["block_hashes"]:
                         self._remove(name, str(fields.get("medium") or "GPU"))
-            except (KeyError, TypeError, OverflowError) as error:
+            except (LookupError, TypeError, AttributeError, OverflowError) as error:
                 raise ValueError(f"a KV event {event.name} with odd fields: {error}") from error
 
     def emptied(self) -> None:

@@ -67,7 +67,7 @@ class Assembly:
                 said = self._take(part) or said
             if told := piece.get("usage"):
                 self._usages.append(read_usage(told))
-        except (AttributeError, TypeError, ValueError, KeyError) as error:
+        except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise TransientError(f"a piece of an answer with parts missing: {error!r}") from error
         return said
 
@@ -90,14 +90,21 @@ class Assembly:
     @property
     def usage(self) -> Usage | None:
         """One usage for all samples: llama.cpp tells that of each, and the same prompt with each of them."""
-        if not self._usages:
-            return None
+        if len(self._usages) < 2:
+            return self._usages[0] if self._usages else None
         cached = [usage.cached_tokens for usage in self._usages if usage.cached_tokens is not None]
         return Usage(
             prompt_tokens=max(usage.prompt_tokens for usage in self._usages),
             completion_tokens=sum(usage.completion_tokens for usage in self._usages),
             cached_tokens=max(cached, default=None),
         )
+
+    def check(self) -> None:
+        """Raises TransientError for an answer that is torn, or that the server gave up."""
+        if not self.finished:
+            raise TransientError("the answer broke off in the middle")
+        for sample in self._samples.values():
+            read_finish(sample.finish)
 
     def cut(self, index: int, is_whole: Callable[[str], bool]) -> bool:
         """Whether a sample has a tool call whose arguments are not whole."""
@@ -111,7 +118,10 @@ class Assembly:
         """
         if not self.finished:
             raise TransientError("the answer broke off in the middle")
-        return tuple(sample.choice() for _, sample in sorted(self._samples.items())), self.usage or Usage()
+        try:
+            return tuple(sample.choice() for _, sample in sorted(self._samples.items())), self.usage or Usage()
+        except (TypeError, ValueError) as error:
+            raise TransientError(f"an answer with odd parts: {error!r:.200}") from error
 
     def _take(self, part: JSON) -> bool:
         sample = self._samples.setdefault(part.get("index") or 0, Sample())
@@ -129,12 +139,18 @@ class Assembly:
         _grow(sample.reasoning, reasoning)
         calls = delta.get("tool_calls") or ()
         for index, call in enumerate(calls):
-            _grow_call(sample.calls.setdefault(call.get("index", index), Call()), call)
+            place = call.get("index")
+            _grow_call(sample.calls.setdefault(index if place is None else place, Call()), call)
         return bool(delta.get("content") or reasoning or calls or finish)
 
 
 def whole(body: object) -> Part:
     """Choices and usage of an answer that came in one body. Raises TransientError for one that is broken or failed."""
+    return assembled(body).done()
+
+
+def assembled(body: object) -> Assembly:
+    """An answer that came in one body, its samples numbered in their order. Raises TransientError for a broken one."""
     if not isinstance(body, dict) or not body.get("choices"):
         raise TransientError(f"not an answer of a model: {str(body)[:200]}")
     parts = body["choices"]
@@ -145,7 +161,7 @@ def whole(body: object) -> Part:
     assembly = Assembly()
     numbered = [{**part, "index": index} for index, part in enumerate(parts)]
     assembly.add({**body, "choices": numbered})
-    return assembly.done()
+    return assembly
 
 
 def read_reasoning(delta: JSON) -> str:

@@ -57,7 +57,7 @@ def read_refusal(text: str) -> Refusal:
     """The refusal in an error body; text that is no JSON is the message itself."""
     try:
         body = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Refusal(message=_clean(text))
     inner = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(inner, dict):

@@ -16,6 +16,7 @@ from pool.wire.logprobs import CHAT, COMPLETION
 
 JSON = dict[str, Any]
 Seen = Served | Record
+MOST = 2**40  # tokens that one answer can have been counted to take
 KINDS: dict[str, ServerKind] = {"vllm": "vllm", "llamacpp": "llamacpp"}  # by the owner on a model's card
 
 
@@ -62,19 +63,21 @@ def read_models(where: str, body: object, wanted: str | None) -> Served:
     Raises PermanentError when the wanted one is not listed, TransientError for a list that cannot be read.
     """
     cards = body.get("data") if isinstance(body, dict) else None
-    names = [str(card["id"]) for card in cards or () if isinstance(card, dict) and "id" in card]
+    listed = [card for card in cards if isinstance(card, dict) and "id" in card] if isinstance(cards, list) else []
+    names = [str(card["id"]) for card in listed]
     if not names:
         raise TransientError(f"endpoint {where}: it lists no model")
     if wanted is not None and wanted not in names:
         raise PermanentError(
             f"endpoint {where}: it serves {', '.join(names)}, not {wanted}; mend model of this endpoint"
         )
-    card = next(card for card in cast("list[JSON]", cards) if card["id"] == (wanted or names[0]))
+    card = listed[names.index(wanted or names[0])]
     meta = card.get("meta") or {}
+    window = card.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
     return Served(
         kind=KINDS.get(str(card.get("owned_by")), "other"),
         model=str(card["id"]),
-        window=card.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None),
+        window=window if isinstance(window, int) and window > 0 else None,
     )
 
 
@@ -125,7 +128,12 @@ def read_usage(told: JSON) -> Usage:
     """Our usage. A server that tells no details tells nothing of its cache, which is not zero."""
     details = told.get("prompt_tokens_details") or {}
     return Usage(
-        prompt_tokens=told.get("prompt_tokens") or 0,
-        completion_tokens=told.get("completion_tokens") or 0,
-        cached_tokens=details.get("cached_tokens"),
+        prompt_tokens=_count(told.get("prompt_tokens")) or 0,
+        completion_tokens=_count(told.get("completion_tokens")) or 0,
+        cached_tokens=_count(details.get("cached_tokens")),
     )
+
+
+def _count(told: Any) -> int | None:
+    """A number of tokens. None for what cannot be one: less than nothing would be credited to a caller's budget."""
+    return int(told) if isinstance(told, int | float) and 0 <= told <= MOST else None

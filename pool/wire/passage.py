@@ -96,4 +96,8 @@ def mark_cut(piece: JSON, assembly: Assembly) -> bool:
 
 def written(piece: JSON) -> bytes:
     """A piece as an event."""
-    return b"data: " + json.dumps(piece, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    try:
+        data = json.dumps(piece, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: escaped, as it came
+        data = json.dumps(piece, separators=(",", ":")).encode()
+    return b"data: " + data + b"\n\n"

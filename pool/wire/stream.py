@@ -35,7 +35,7 @@ class Event:
         """The value as an object. Raises TransientError for anything else."""
         try:
             value = json.loads(self.data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TransientError(f"the stream holds an event that is no JSON: {self.data[:80]!r}") from error
         if not isinstance(value, dict):
             raise TransientError(f"the stream holds an event that is no object: {self.data[:80]!r}")

@@ -125,19 +125,32 @@ class Member:
             return "asleep"
         return "busy" if self.in_flight or (self._snapshot and self._snapshot.load) else "idle"
 
-    def site(self, in_flight: int | None = None, *, cooling: float = 0.0, warmth: float = 1.0) -> Site:
+    @property
+    def abilities(self) -> frozenset[str]:
+        """What it was seen to do, and what it may."""
+        return self._abilities
+
+    def site(
+        self,
+        in_flight: int | None = None,
+        *,
+        cooling: float = 0.0,
+        warmth: float = 1.0,
+        capabilities: frozenset[str] | None = None,
+    ) -> Site:
         """This member as placement sees it.
 
         ``in_flight`` are our requests there as the brain counts them, ``cooling`` (seconds) and ``warmth`` what a
-        breaker adds. Canaries take no room: they give way.
+        breaker adds. ``capabilities`` stand for its abilities. Canaries take no room: they give way.
         """
+        able = self._abilities if capabilities is None else capabilities
         count, now = self.in_flight if in_flight is None else in_flight, self._clock()
-        key = (count, cooling, warmth, self.cooling_until, self.draining, self._changes)
+        key = (count, cooling, warmth, self.cooling_until, self.draining, self._changes, able)
         if self._site is None or self._site_key != key or now - self._site_at >= FRESH:
-            self._site, self._site_key, self._site_at = self._look_like(count, cooling, warmth), key, now
+            self._site, self._site_key, self._site_at = self._look_like(count, cooling, warmth, able), key, now
         return self._site
 
-    def _look_like(self, in_flight: int, cooling: float, warmth: float) -> Site:
+    def _look_like(self, in_flight: int, cooling: float, warmth: float, able: frozenset[str]) -> Site:
         record, seen, config = self.record, self._snapshot or UNKNOWN, self.config
         return Site(
             name=self.name,
@@ -146,7 +159,7 @@ class Member:
             room=max(0, config.max_in_flight - in_flight),
             cooling=max(cooling, self._cooling()),
             window=record.window if record else None,
-            capabilities=self._abilities,
+            capabilities=able,
             running=seen.running,
             waiting=seen.waiting,
             kv_usage=seen.kv_usage,

@@ -15,7 +15,7 @@ from pool.resume import can, continued, safe, spliced
 from pool.sender import Sender
 from pool.trip import Started, Trip
 from pool.types import Choice, Usage
-from pool.wire.assembly import whole
+from pool.wire.assembly import assembled
 from pool.wire.capability import Record
 from pool.wire.fields import ceiling
 from pool.wire.gate import gated
@@ -60,9 +60,14 @@ class Live:
         await self.relay.aclose()
 
     def _take(self, value: object) -> None:
-        _, self.usage = whole(value)
-        assert isinstance(value, dict)  # noqa: S101  whole() refuses everything else
-        self.relay.assembly.add(value)
+        assembly = assembled(value)
+        assembly.check()
+        assert isinstance(value, dict)  # noqa: S101  assembled() refuses everything else
+        self.usage = assembly.usage or Usage()
+        if all(part.get("index") == number for number, part in enumerate(value["choices"])):
+            self.relay.assembly = assembly
+        else:
+            self.relay.assembly.add(value)
         changed = mark_cut(value, self.relay.assembly)
         self.data = written(value)[len(b"data: ") : -2] if changed else self.relay.data
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
@@ -203,18 +203,30 @@ class Sender:
         Raises StalledError once it stood still for too long: a busy server is left to work, since giving up and sending
         again would only double its load (vllm-project/vllm#20520).
         """
-        task = asyncio.ensure_future(asking)
+        loop, pending = asyncio.get_running_loop(), list[asyncio.Handle | asyncio.Task[None]]()
+
+        def check() -> None:
+            left = self._left(member, watch)
+            pending[:] = [loop.call_later(min(watch.idle, left), check) if left > 0 else loop.create_task(look())]
+
+        async def look() -> None:
+            """What was scraped last may be older than the patience."""
+            await asyncio.gather(member.probe(), return_exceptions=True)
+            if self._left(member, watch) > 0:
+                check()
+            else:
+                limit.reschedule(loop.time())
+
         try:
-            while not (await asyncio.wait({task}, timeout=min(watch.idle, self._left(member, watch))))[0]:
-                if self._left(member, watch) <= 0:
-                    await look_again(member, task)
-                    if not task.done() and self._left(member, watch) <= 0:
-                        raise StalledError(f"endpoint {member.name}: {watch.verdict}")
-            return task.result()
+            async with asyncio.timeout(None) as limit:  # in this very task: another one would cost every request
+                check()
+                return await asking
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise StalledError(f"endpoint {member.name}: {watch.verdict}") from None
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            pending[0].cancel()
 
     def _left(self, member: Member, watch: Watch) -> float:
         now = self._clock()
@@ -250,17 +262,6 @@ class Sender:
         if need.model is not None:
             return ModelMissingError(f"none of {names} serves the model {need.model!r} as it is asked for", 404)
         return error
-
-
-async def look_again(member: Member, task: asyncio.Future[T]) -> None:
-    """Before an answer is given up: what was scraped last may be older than the patience. Ends early with the task."""
-    looking = asyncio.ensure_future(member.probe())
-    both: set[asyncio.Future[Any]] = {looking, task}
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
 
 
 def alive(members: list[Member]) -> list[Member]:

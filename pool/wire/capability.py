@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import get_args
 
 from pydantic import Field
@@ -94,6 +95,7 @@ class Record(Frozen):
         return self.kind == "vllm" and bool(told) and told < version
 
 
+@lru_cache(maxsize=256)  # every request asks for it
 def numbers(version: str | None) -> tuple[int, ...]:
     """The leading numbers of a version, three at most: "0.32.1rc2+cpu" gives (0, 32, 1)."""
     head = re.match(r"v?(\d+(?:\.\d+){0,2})", version or "")

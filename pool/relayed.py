@@ -146,6 +146,11 @@ class Relayed:
         return self._trip.attempts
 
     @property
+    def spoken(self) -> int:
+        """About how many tokens were heard so far."""
+        return self._tokens
+
+    @property
     def waited(self) -> float:
         """Seconds in our own queue before the last try."""
         return self._now.lease.waited

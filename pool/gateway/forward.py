@@ -102,6 +102,8 @@ def _count(service: Service, job: Job, settle: Settle) -> None:
         series.waits.observe(job.waited)
     elif job.status != GONE:
         settle(0)  # nothing was generated
-    if job.usage is not None:
+    if job.usage is None and job.first_at is not None:  # broken off before the server counted
+        settle(max(job.asked.tokens, job.spoken))
+    elif job.usage is not None:
         settle(job.usage.prompt_tokens + job.usage.completion_tokens)
         metrics.spent(job.caller.name, job.usage)

@@ -21,7 +21,7 @@ GONE = "499"  # the status under which a client that hung up is counted
 
 @dataclass(slots=True)
 class Job:
-    """``began`` and ``first_at`` are on the service's clock, ``waited`` is in seconds."""
+    """``began`` and ``first_at`` are on the service's clock, ``waited`` is in seconds, ``spoken`` tokens heard."""
 
     asked: Asked
     caller: Caller
@@ -35,6 +35,7 @@ class Job:
     waited: float = 0.0
     attempts: int = 1
     usage: Usage | None = None
+    spoken: int = 0
 
     @property
     def request_class(self) -> RequestClass:

@@ -35,9 +35,16 @@ class Budget:
         lacking = min(tokens, self._most) - self._left
         return max(0.0, lacking / self._rate)
 
-    def spend(self, tokens: int) -> None:
-        """Take tokens out; negative ones come back."""
-        self._left = min(float(self._most), self._left - tokens)
+    def reserve(self, tokens: int) -> int:
+        """Take tokens out before they are counted, at most a whole bucket: a guess must lock nobody out for days."""
+        held = min(tokens, self._most)
+        self._left -= held
+        return held
+
+    def settle(self, held: int, real: int) -> int:
+        """Put the real number in the place of what was taken out; gives it back."""
+        self._left = min(float(self._most), self._left + held - real)
+        return real
 
 
 @dataclass(slots=True)
@@ -61,14 +68,11 @@ class Caller:
             if wait := budget.wait(tokens):
                 words = f"key {self.name}: its tokens a {what} are spent; come back in {wait:.0f} s"
                 raise RefusedError(Refusal(429, words, f"tokens_per_{what}", retry_after=wait))
-        self._spend(tokens)
+        held = [budget.reserve(tokens) for _, budget in self.budgets]
         self.running += 1
-        counted = tokens
 
         def settle(real: int) -> None:
-            nonlocal counted
-            self._spend(real - counted)
-            counted = real
+            held[:] = [budget.settle(had, real) for had, (_, budget) in zip(held, self.budgets, strict=True)]
 
         try:
             yield settle
@@ -82,10 +86,6 @@ class Caller:
             if name == asked:
                 return ORDER[max(rank, best)]
         return "default" if best == 0 else self.best
-
-    def _spend(self, tokens: int) -> None:
-        for _, budget in self.budgets:
-            budget.spend(tokens)
 
 
 class Keys:

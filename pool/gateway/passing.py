@@ -51,9 +51,12 @@ async def send(service: Service, exchange: Exchange, job: Job, need: Need, why: 
         )
         if why:
             tell(exchange, (("why", why),))
-        if relayed.streamed:
-            await job.speech.stream(exchange, aiter(relayed))
-        else:
-            await job.speech.whole(exchange, await relayed.body())
+        try:
+            if relayed.streamed:
+                await job.speech.stream(exchange, aiter(relayed))
+            else:
+                await job.speech.whole(exchange, await relayed.body())
+        finally:
+            job.spoken += relayed.spoken
         job.status, job.usage = "200", relayed.usage
     return relayed

@@ -15,6 +15,7 @@ TEXT: Path = "/v1/completions"
 CLASS_HEADERS = ("x-request-class", "x-smg-priority")
 DEADLINE_HEADERS = ("x-request-deadline", "x-stainless-read-timeout")  # the latter by OpenAI's SDK
 BYTES_A_TOKEN = 4
+MOST = 2**40  # tokens; more than that is not counted with
 GUESS = 256  # tokens of an answer whose length nobody bounded
 
 
@@ -72,7 +73,7 @@ def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
         usage=isinstance(options, dict) and bool(options.get("include_usage")),
         needs=_needs(body),
         ceiling=most,
-        tokens=size // BYTES_A_TOKEN + (most or GUESS),
+        tokens=size // BYTES_A_TOKEN + (most or GUESS) * (_count(body, "n") or 1) * _prompts(body),
     )
 
 
@@ -103,4 +104,10 @@ def _needs(body: Mapping[str, Any]) -> frozenset[str]:
 
 def _count(body: Mapping[str, Any], name: str) -> int | None:
     value = body.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return min(value, MOST) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _prompts(body: Mapping[str, Any]) -> int:
+    """How many prompts a raw completion has; token ids are one."""
+    prompt = body.get("prompt")
+    return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ KINDS = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    405: "invalid_request_error",
     408: "timeout_error",
     413: "invalid_request_error",
     422: "invalid_request_error",
@@ -73,6 +76,15 @@ class RefusedError(Exception):
 def wrong(message: str, param: str | None = None, code: str = "invalid_value") -> RefusedError:
     """The request cannot be served as it is."""
     return RefusedError(Refusal(400, message, code, param))
+
+
+@contextmanager
+def well_formed() -> Iterator[None]:
+    """While a body is read: what is of quite another shape than the API says is the caller's mistake."""
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        raise wrong("a field of the body is of another type than the API gives it") from None
 
 
 def refusal_of(error: PoolError) -> Refusal:

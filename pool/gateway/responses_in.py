@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pool.gateway.replies import RefusedError, wrong
+from pool.gateway.replies import RefusedError, well_formed, wrong
 
 JSON = dict[str, Any]
 COPIED = ("model", "temperature", "top_p", "parallel_tool_calls", "stream", "user", "prompt_cache_key", "session_id")
@@ -34,6 +34,11 @@ FIXED: dict[str, tuple[Any, ...]] = {  # fields that may only say what is so any
 
 def chat_body(body: Mapping[str, Any]) -> JSON:
     """The body of a chat that says the same. Raises RefusedError (400) that names what cannot be said."""
+    with well_formed():
+        return _chat_body(body)
+
+
+def _chat_body(body: Mapping[str, Any]) -> JSON:
     _check(body)
     chat: JSON = {name: body[name] for name in COPIED if body.get(name) is not None}
     chat["messages"] = _messages(body)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pool.gateway.replies import dumps, wrong
+from pool.gateway.replies import dumps, well_formed, wrong
 from pool.types import ChatRequest, Choice, Message, Reply, RequestClass, ToolCall, ToolSpec, Usage
 
 SILENT = {  # who asks and how it is answered: nothing that a model would have to honour
@@ -42,6 +42,11 @@ def chat_request(body: Mapping[str, Any], frame: Frame, *, strict: bool) -> Chat
     With ``strict`` unknown fields are refused as well; without it they are left out, where only the choice of a tier
     depends on the result and the body itself goes to the server.
     """
+    with well_formed():
+        return _chat_request(body, frame, strict=strict)
+
+
+def _chat_request(body: Mapping[str, Any], frame: Frame, *, strict: bool) -> ChatRequest:
     if strict:
         _refuse_unknown(body)
     told: dict[str, Any] = {

@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from pool.gateway.keys import hashed
 from pool.testing import (
     Slow,
     closed_early,
@@ -347,3 +348,23 @@ async def test_a_virtual_model_refuses_by_name_what_it_cannot_honour(gateway: Op
         answer = await house.chat({"model": "voters", "top_k": 5})
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "top_k"
+
+
+async def test_whoever_hangs_up_before_the_end_pays_for_what_was_said(gateway: Open) -> None:
+    key = {"name": "anna", "sha256": hashed("sk-anna"), "tokens_per_day": 100_000}
+    async with pretend_vllm([paced("w " * 2000, 0.0005)]) as server, gateway(server, keys=[key]) as house:
+        auth, body = {"authorization": "Bearer sk-anna"}, HELLO | {"stream": True}
+        async with house.client.stream("POST", "/v1/chat/completions", json=body, headers=auth) as answer:
+            lines = answer.aiter_lines()
+            pieces = 0
+            while pieces < 500:
+                pieces += (await anext(lines)).startswith("data")
+        await house.quiet()
+        assert house.service.keys.caller("Bearer sk-anna").budgets[0][1].wait(100_000 - 400) > 0
+
+
+async def test_half_a_surrogate_pair_goes_to_the_server_as_it_came(gateway: Open) -> None:
+    async with pretend_vllm() as server, gateway(server) as house:
+        raw = rb'{"model": "small", "messages": [{"role": "user", "content": "\ud83d"}]}'
+        assert (await house.client.post("/v1/chat/completions", content=raw)).status_code == 200
+        assert server.requests[-1].body["messages"][0]["content"] == "\ud83d"

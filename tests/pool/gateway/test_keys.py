@@ -120,7 +120,7 @@ def test_the_budget_of_a_day_is_kept_too() -> None:
 
 def test_a_clock_that_stands_still_gives_nothing_back() -> None:
     budget = Budget(10, 60.0, Clock())
-    budget.spend(10)
+    budget.reserve(10)
     assert budget.wait(1) == budget.wait(1) == pytest.approx(6.0)
 
 
@@ -151,3 +151,15 @@ def test_other_addresses_are_refused_without_keys_and_told_the_mend(host: str) -
     with pytest.raises(PoolConfigError, match=r"pool\.gateway\.keys"):
         check_bind(host, ())
     check_bind(host, (KeyConfig(name="a", env="A"),))
+
+
+def test_a_guess_beyond_the_bucket_locks_nobody_out_for_longer_than_it_takes_to_fill() -> None:
+    clock = Clock()
+    caller = keys(clock, tokens_per_minute=100).caller("Bearer sk-anna")
+    with caller.request(10**12):
+        with pytest.raises(RefusedError) as caught, caller.request(1):
+            pass
+        assert (caught.value.refusal.retry_after or 0) <= 60
+    clock.now = 60.0
+    with caller.request(100) as settle:
+        settle(0)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pool.gateway.reading import CHAT, TEXT, deadline_of, read
+from pool.gateway.reading import CHAT, TEXT, asked_of, deadline_of, read
 from pool.gateway.replies import RefusedError
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -68,3 +68,12 @@ def test_odd_limits_bound_nothing(most: object) -> None:
 def test_a_clients_patience_is_the_deadline(headers: dict[str, str], stream: bool, seconds: float) -> None:
     """vllm-project/vllm#20520: a client gave up after 15 minutes and sent again, while the first request went on."""
     assert deadline_of(headers, 600.0, stream=stream) == seconds
+
+
+def test_every_sample_and_every_prompt_counts_against_the_budget() -> None:
+    chat = {"model": "m", "messages": [{}], "max_tokens": 1000}
+    assert asked_of(CHAT, chat | {"n": 50}, 0).tokens == 50_000
+    text = {"model": "m", "prompt": ["a", "b", "c"], "max_tokens": 10}
+    assert asked_of(TEXT, text, 0).tokens == 30
+    assert asked_of(TEXT, text | {"prompt": [1, 2, 3]}, 0).tokens == 10
+    assert 0 < asked_of(CHAT, chat | {"max_tokens": 10**400}, 0).tokens < 2**41

@@ -183,3 +183,12 @@ async def test_a_field_that_cannot_be_honoured_is_a_400(gateway: Open) -> None:
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "previous_response_id"
         assert not server.requests
+
+
+@pytest.mark.parametrize("field", ["tools", "text", "reasoning"])
+async def test_a_field_of_another_type_is_the_callers_mistake(gateway: Open, field: str) -> None:
+    async with pretend_vllm() as server, gateway(server) as house:
+        for body in ({"model": "small", "input": "hi", field: 5}, {"model": "small", "input": [{"content": 5}]}):
+            assert (await house.client.post("/v1/responses", json=body)).status_code == 400
+        odd = {"model": "auto", "tools": 5, "stop": 0.5}
+        assert (await house.chat(odd)).status_code == 400

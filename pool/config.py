@@ -50,6 +50,8 @@ class EndpointConfig(Frozen):
     def _http(cls, value: str) -> str:
         if not value.startswith(("http://", "https://")):
             raise ValueError("an endpoint's url starts with http:// or https://")
+        if "@" in value.split("/", 3)[2]:
+            raise ValueError("an endpoint's url is shown to people, so it holds no user or password; set api_key")
         return value.rstrip("/").removesuffix("/v1")
 
 

@@ -155,3 +155,8 @@ async def test_a_server_that_asks_to_wait_for_days_is_asked_again_in_a_minute() 
         with pytest.raises(OverloadError):
             await pool.chat(ASKED)
         assert 0 < pool.status()[0].cooling <= 60
+
+
+def test_no_password_can_stand_in_an_address_that_is_shown() -> None:
+    with pytest.raises(ValueError, match="api_key"):
+        EndpointConfig(name="a", url="https://user:secret@host/v1")

@@ -142,7 +142,10 @@ def _absolute(settings: Settings, folder: Path) -> Settings:
     embedded = settings.pool.embedded
     if embedded.weights:
         embedded = embedded.model_copy(update={"weights": str(_under(folder, Path(embedded.weights)))})
-    pool = settings.pool.model_copy(update={"embedded": embedded})
+    gateway = settings.pool.gateway
+    if gateway.socket:
+        gateway = gateway.model_copy(update={"socket": str(_under(folder, Path(gateway.socket)))})
+    pool = settings.pool.model_copy(update={"embedded": embedded, "gateway": gateway})
     return settings.model_copy(update={"daemon": daemon, "broker": broker, "pool": pool})
 
 

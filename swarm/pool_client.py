@@ -18,6 +18,7 @@ from swarm.errors import DaemonError
 
 T = TypeVar("T")
 DAEMON, GATEWAY = "/v1/pool", "/admin"
+START = "start it with: swarm daemon; a gateway (swarm pool serve) is found by the [pool.gateway] socket of swarm.toml"
 
 _STATUSES = TypeAdapter(tuple[EndpointStatus, ...])
 _DECISION = TypeAdapter(Decision)
@@ -100,7 +101,7 @@ class PoolClient:
         except httpx.HTTPError as error:
             why = str(error) or type(error).__name__
             message = f"{self.whose} does not answer at {self._socket}: {why}"
-            raise DaemonError(message, "start it with: swarm daemon") from error
+            raise DaemonError(message, START) from error
         except ValueError as error:
             raise DaemonError(f"{self.whose} answered with no JSON", "use the same version on both sides") from error
         if answer.is_error or not isinstance(told, dict):

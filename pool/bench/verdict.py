@@ -39,6 +39,8 @@ class Verdict(Frozen):
 
 def flat_because(levels: Sequence[Level]) -> Verdict:
     """The verdict on a sweep, its levels in rising order."""
+    if levels and not any(level.summary.tokens_per_second for level in levels):
+        return Verdict(flat="unknown", since=None, because="no request was answered, so there is nothing to judge")
     if len(levels) < 2:
         return Verdict(flat="unknown", since=None, because="one level alone shows no trend")
     since = next((place for place in range(1, len(levels)) if _flat(levels[place - 1], levels[place])), None)

@@ -129,6 +129,11 @@ def test_files_that_are_no_toml(tmp_path: Path, content: bytes, words: str) -> N
         load(path, {})
 
 
+def test_the_gateways_socket_is_taken_from_the_folder_of_the_file_too(tmp_path: Path) -> None:
+    settings = load(written(tmp_path, GOOD + '[pool.gateway]\nsocket = "pool.sock"\n'), {"MODEL_KEY": "k"}).settings
+    assert settings.pool.gateway.socket == str(tmp_path / "pool.sock")
+
+
 def test_a_folder_and_nothing_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a folder"):
         load(tmp_path, {})

@@ -12,11 +12,12 @@ from typing import Annotated
 
 import typer
 from platformdirs import user_log_path
+from pydantic import ValidationError
 from uvicorn.loops.auto import auto_loop_factory
 
 from pool.config import EndpointConfig, GatewayConfig, PoolConfig
 from pool.embedded import serve_embedded
-from pool.errors import PoolConfigError, PoolError
+from pool.errors import PoolError
 from pool.gateway.service import Service
 from pool.gateway.serving import Listening, listening, until_signalled
 from pool.router import Pool
@@ -61,8 +62,8 @@ def _from_file(settings: Settings) -> PoolConfig:
 def _from_urls(urls: list[str]) -> PoolConfig:
     try:
         endpoints = tuple(EndpointConfig(name=f"server-{n}", url=url) for n, url in enumerate(urls, start=1))
-    except ValueError as error:
-        raise PoolConfigError(f"--endpoint: {str(error).splitlines()[-2].strip()}") from None
+    except ValidationError as error:
+        raise typer.BadParameter(f"--endpoint: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
     return PoolConfig(endpoints=endpoints)
 
 

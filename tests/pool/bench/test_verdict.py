@@ -23,6 +23,12 @@ def test_a_sweep_that_grows_is_not_flat() -> None:
     assert (verdict.flat, verdict.since) == ("not flat", None)
 
 
+def test_a_sweep_that_brought_nothing_at_all_is_not_said_to_grow() -> None:
+    verdict = flat_because([level(1, 0), level(2, 0)])
+    assert (verdict.flat, verdict.since) == ("unknown", None)
+    assert "no request was answered" in verdict.because
+
+
 def test_the_first_level_that_brings_nothing_is_where_it_went_flat() -> None:
     verdict = flat_because([level(1, 100), level(2, 190), level(4, 192, waiting=2.0, most_running=2, running=2)])
     assert (verdict.flat, verdict.since) == ("server", 4)

@@ -51,7 +51,7 @@ class EndpointConfig(Frozen):
         if not value.startswith(("http://", "https://")):
             raise ValueError("an endpoint's url starts with http:// or https://")
         if "@" in value.split("/", 3)[2]:
-            raise ValueError("an endpoint's url is shown to people, so it holds no user or password; set api_key")
+            raise ValueError("this address holds a name or password, and addresses are shown; set api_key")
         return value.rstrip("/").removesuffix("/v1")
 
 

@@ -57,3 +57,21 @@ def processes_with() -> Callable[[str], list[int]]:
         return found
 
     return find
+
+
+NOT_OF = {"vllm": ("llamacpp",), "engine": ("llamacpp", "pretend")}  # by the fixture that a fact's test asks for
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A fact about some servers is no test of the others: it is left out there, not skipped."""
+    left_out = [item for item in items if _is_no_fact_of_it(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_no_fact_of_it(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return False
+    server = item.callspec.params.get("subject")
+    return any(name in item.fixturenames and server in others for name, others in NOT_OF.items())

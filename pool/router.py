@@ -323,7 +323,7 @@ class Pool:
         if not members:
             known = ", ".join(self._roster.tiers) or "none"
             raise PoolConfigError(
-                f"no endpoint serves the tier {tier!r} (tiers: {known}); add one to the pool's endpoints"
+                f"no endpoint serves the tier {tier!r} (tiers: {known}); ask for one of these, or add an endpoint to it"
             )
         return members
 

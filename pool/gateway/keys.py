@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from pool.config import KeyConfig
 from pool.errors import PoolConfigError
@@ -125,6 +126,19 @@ def check_bind(host: str, configs: Sequence[KeyConfig]) -> None:
         f"the gateway would answer everybody who reaches {host}: without keys it listens on loopback only; "
         "add [[pool.gateway.keys]] with name and sha256 (or env), or listen on 127.0.0.1"
     )
+
+
+def foreign_page(headers: Mapping[str, str]) -> str:
+    """The address that a browser came by where that is not this machine; empty for everybody else.
+
+    A page can reach a server on loopback by a plain POST, or by a name that is bound to 127.0.0.1 after it was loaded
+    (DNS rebinding). Only keys keep such a page out where the name is meant to be another one.
+    """
+    for told in (headers.get("host"), headers.get("origin")):
+        name = urlsplit(told if told and "//" in told else f"//{told}").hostname if told else None
+        if told and not (name == "localhost" or (name or "").endswith(".localhost") or _loopback(name or "")):
+            return told[:200]
+    return ""
 
 
 def _loopback(host: str) -> bool:

@@ -10,6 +10,7 @@ from pool.errors import PoolError
 from pool.gateway import admin
 from pool.gateway.catalogue import cards
 from pool.gateway.forward import caller_of, generate, respond
+from pool.gateway.keys import foreign_page
 from pool.gateway.reading import CHAT, TEXT
 from pool.gateway.replies import Refusal, RefusedError, dumps, refusal_of
 from pool.gateway.service import Service
@@ -52,6 +53,9 @@ class Door:
 
     async def _answer(self, exchange: Exchange) -> None:
         path = exchange.path
+        if not self._with_admin and not self._service.config.keys and (page := foreign_page(exchange.headers)):
+            words = f"without keys the gateway answers this machine alone, not {page}; mend: [[pool.gateway.keys]]"
+            raise RefusedError(Refusal(403, words, "foreign_address"))
         found = self._routes.get(path)
         if found is not None:
             await self._allowed(exchange, *found)

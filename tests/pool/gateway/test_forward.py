@@ -236,7 +236,7 @@ async def test_200_clients_that_hang_up_leave_no_count_behind(gateway: Open) -> 
     """vllm-project/router#215: the counter of requests in flight leaked on disconnects, about 400 a day and worker."""
     async with pretend_vllm(lambda _: Slow(0.15, paced(LONG, 0.05))) as server, gateway(server) as house:
         body = json.dumps(HELLO | {"stream": True}).encode()
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
 
         async def hang_up(number: int) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", house.here.port)
@@ -281,7 +281,7 @@ async def test_a_slow_reader_is_not_buffered_for_and_in_the_end_cut_off(gateway:
         with socket.create_connection(("127.0.0.1", house.here.port)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.setblocking(False)
-            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
             await asyncio.get_running_loop().sock_sendall(client, head + body)
             async with asyncio.timeout(5):
                 while not await house.metric("swarm_gateway_disconnects_total"):  # noqa: ASYNC110
@@ -368,3 +368,15 @@ async def test_half_a_surrogate_pair_goes_to_the_server_as_it_came(gateway: Open
         raw = rb'{"model": "small", "messages": [{"role": "user", "content": "\ud83d"}]}'
         assert (await house.client.post("/v1/chat/completions", content=raw)).status_code == 200
         assert server.requests[-1].body["messages"][0]["content"] == "\ud83d"
+
+
+@pytest.mark.parametrize("name", ["host", "origin"])
+async def test_web_page_of_another_name_is_kept_out_where_there_are_no_keys(gateway: Open, name: str) -> None:
+    async with pretend_vllm() as server, gateway(server) as house:
+        for foreign in ("evil.example", "http://evil.example:8080", "null", "[::ffff:1.2.3.4]"):
+            refused = await house.chat(**{name: foreign})
+            assert refused.status_code == 403
+            assert "pool.gateway.keys" in refused.text
+        assert server.requests == []
+        for own in ("localhost:3000", "127.0.0.1", "[::1]:80", "app.localhost"):
+            assert (await house.chat(**{name: own if name == "host" else f"http://{own}"})).status_code == 200

@@ -106,7 +106,7 @@ async def test_a_head_that_trickles_in_is_cut_off(gateway: Open) -> None:
 
 async def test_the_next_head_on_a_kept_connection_may_not_trickle_either(gateway: Open) -> None:
     async with gateway(header_timeout=0.3, keep_alive=30) as house:
-        whole = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n"
+        whole = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
         began = asyncio.get_running_loop().time()
         answer = await said(house.here.port, whole, b"GET /hea", pause=0.1)
         assert answer.startswith(b"HTTP/1.1 200")
@@ -115,7 +115,7 @@ async def test_the_next_head_on_a_kept_connection_may_not_trickle_either(gateway
 
 async def test_a_body_that_trickles_in_gets_408(gateway: Open) -> None:
     async with gateway(body_timeout=0.3) as house:
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{"
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{"
         answer = await said(house.here.port, head)
         assert b" 408 " in answer.splitlines()[0]
 
@@ -123,7 +123,7 @@ async def test_a_body_that_trickles_in_gets_408(gateway: Open) -> None:
 @pytest.mark.parametrize("chunks", [[b"x-long: " + b"a" * 5000 + b"\r\n"], [b"x-%d: y\r\n" % n for n in range(600)]])
 async def test_a_head_that_is_too_long_gets_431(gateway: Open, chunks: list[bytes]) -> None:
     async with gateway(max_header=4096) as house:
-        head = b"GET /health HTTP/1.1\r\nhost: x\r\n"
+        head = b"GET /health HTTP/1.1\r\nhost: localhost\r\n"
         assert b" 431 " in (await said(house.here.port, head + b"".join(chunks) + b"\r\n")).splitlines()[0]
         late = await said(house.here.port, head, *chunks, b"\r\n")  # may be lost: the rest of the head is not read
         assert late == b"" or b" 431 " in late.splitlines()[0]
@@ -138,7 +138,7 @@ async def test_a_head_without_an_end_cannot_fill_the_memory(gateway: Open) -> No
 @pytest.mark.parametrize("how", ["content-length: 5000\r\n", "transfer-encoding: chunked\r\n"])
 async def test_a_body_that_is_too_long_gets_413(gateway: Open, how: str) -> None:
     async with gateway(max_body=1024) as house:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{how}\r\n".encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n{how}\r\n".encode()
         chunk = b"%x\r\n%s\r\n" % (2000, b"a" * 2000)
         answer = await said(house.here.port, head + (chunk if "chunked" in how else b"a" * 5000))
         assert b" 413 " in answer.splitlines()[0]
@@ -147,7 +147,11 @@ async def test_a_body_that_is_too_long_gets_413(gateway: Open, how: str) -> None
 
 @pytest.mark.parametrize(
     "junk",
-    [b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n"],
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+    ],
 )
 async def test_what_is_not_http_gets_400_and_harms_nobody(gateway: Open, junk: bytes) -> None:
     async with gateway() as house:

@@ -76,7 +76,8 @@ async def test_check_up_names_what_is_missing_and_who_is_dead() -> None:
     assert "--enable-auto-tool-choice" in said
     assert "--enable-prompt-tokens-details" in said
     assert "fail endpoint gone: endpoint gone: nobody listens" in said
-    assert one.requests == []
+    (plain,) = one.requests
+    assert plain.headers["user-agent"].startswith("AsyncOpenAI")
 
 
 @pytest.mark.vllm

@@ -76,7 +76,7 @@ Found = Iterator[tuple[Level, str, str, str]]
 
 def _alive(patient: Patient) -> Found:
     status = patient.status
-    told = status.last_error or "it did not answer yet"
+    told = status.last_error.removeprefix(f"endpoint {status.name}: ") or "it did not answer yet"
     if status.phase == "wedged":
         why = "its health answers, yet requests in it will never end"
         yield "fail", "its engine stands still with work in hand", why, "start it anew, and look into its log"

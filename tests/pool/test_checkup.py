@@ -75,7 +75,7 @@ async def test_check_up_names_what_is_missing_and_who_is_dead() -> None:
     assert "fail endpoint a: a window of 1500 tokens" in said
     assert "--enable-auto-tool-choice" in said
     assert "--enable-prompt-tokens-details" in said
-    assert "fail endpoint gone: endpoint gone: nobody listens" in said
+    assert "fail endpoint gone: nobody listens" in said
     (plain,) = one.requests
     assert plain.headers["user-agent"].startswith("AsyncOpenAI")
 

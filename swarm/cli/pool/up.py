@@ -81,6 +81,10 @@ def up(
 ) -> None:
     """Serve a profile (or the embedded model) in the foreground and say how to join it; Ctrl-C stops it."""
     logs = log or user_log_path("agent-swarm") / ("embedded.log" if embedded else "pool")
+    if embedded and (name or model):
+        ctx.fail(
+            "the embedded model is the one that ships with the project: leave out PROFILE and --model, or --embedded"
+        )
     if embedded:
         asked = {"parallel": parallel, "threads": threads, "weights": str(weights) if weights else None}
         chosen = EmbeddedConfig.model_validate({"enabled": True} | {k: v for k, v in asked.items() if v is not None})

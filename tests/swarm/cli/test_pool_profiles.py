@@ -64,6 +64,12 @@ def test_what_cannot_be_is_refused_in_one_line_with_a_mend(swarm, words: tuple[s
     assert "Traceback" not in ran.err
 
 
+def test_the_embedded_model_takes_no_other_name(swarm) -> None:
+    ran = swarm("pool", "up", "--embedded", "--model", "qwen3-8b")
+    assert ran.code == 2
+    assert "leave out PROFILE" in " ".join(ran.err.split())
+
+
 def test_a_recipe_prints_a_command_and_the_reason_of_each_flag(swarm) -> None:
     ran = swarm("pool", "recipe", "agents", "--model", "gpt-oss-20b", "--gpu", "h100", "--version", "0.33.0")
     assert ran.code == 0, ran.err

@@ -1,8 +1,8 @@
 """The connections to one server for the requests that make it work: sends one, gives back its answer as it comes.
 
-aiohttp carries them, and pieces stay plain JSON: at 100 streams of 20 pieces each took 2.0 ms of processor time, through
-openai's SDK 7.6 ms on aiohttp and 17 ms on httpx, whose pool looks at every connection for every request. Nothing of
-the environment is read: no proxy, no .netrc, no key.
+aiohttp carries them, and pieces stay plain JSON: at 100 streams of 20 pieces each took 2.0 ms of processor time,
+through openai's SDK 7.6 ms on aiohttp and 17 ms on httpx, whose pool looks at every connection for every request.
+Nothing of the environment is read: no proxy, no .netrc, no key.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from pool.types import ChatRequest, CompletionRequest, Frozen
 GRAIN = 128  # bytes of one block: about two of vLLM's default blocks of 16 tokens
 BYTES_PER_TOKEN = 4.0  # of English and code with today's vocabularies, until answers tell
 LEAST, MOST = 0.5, 16.0  # bounds of what is believed
+TELLING = 500  # tokens from which a prompt tells all: of a short one, most bytes are names and braces
 MEAN = 0.1
 MOST_KEYS = 8_000_000  # 64 MiB of keys, which is 2,500 sessions of 100,000 tokens; others are hashed anew
 MOST_SESSIONS = 100_000
@@ -83,7 +84,9 @@ class Keys:
             return
         seen = min(MOST, max(LEAST, size / prompt_tokens))
         before = self._bytes_per_token.pop(model, None)
-        self._bytes_per_token[model] = seen if before is None else before + MEAN * (seen - before)
+        trust = min(1.0, prompt_tokens / TELLING) * (1.0 if before is None else MEAN)
+        before = BYTES_PER_TOKEN if before is None else before
+        self._bytes_per_token[model] = before + trust * (seen - before)
         while len(self._bytes_per_token) > MOST_MODELS:
             self._bytes_per_token.popitem(last=False)
         if known := self._sessions.get((model, session)):

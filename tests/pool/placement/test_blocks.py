@@ -158,3 +158,9 @@ def test_token_chains_have_whole_blocks_and_their_root_parts_them() -> None:
     roots = {token_root(None, None), token_root("a", None), token_root(None, "a"), token_root("a", "a")}
     assert len(roots) == 4
     assert not set(token_chain(ids, 16)) & set(token_chain(ids, 16, token_root(None, "tenant")))
+
+
+def test_a_greeting_tells_little_of_how_long_a_book_is() -> None:
+    keys, hello = Keys(), chat("hello", session="h")
+    keys.learn("m", "h", keys.chat("m", hello), 8)  # mostly names and braces: ten bytes a token
+    assert keys.chat("m", chat(LONG)).tokens == pytest.approx(len(LONG) / 4, rel=0.1)

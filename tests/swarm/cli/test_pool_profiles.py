@@ -10,7 +10,9 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -144,9 +146,18 @@ async def test_a_bench_of_which_all_was_lost_has_its_own_exit_code(swarm) -> Non
 CACHE = Path(os.environ.get("AGENT_SWARM_CACHE", "/var/cache/agent-swarm"))
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose sockets have addresses short enough for the kernel (107 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="up-") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.vllm
 @pytest.mark.timeout(900)
-def test_a_real_vllm_is_started_from_a_profile_answers_and_ends_with_ctrl_c(installation, tmp_path: Path) -> None:
+def test_a_real_vllm_is_started_from_a_profile_answers_and_ends_with_ctrl_c(
+    installation, tmp_path: Path, short: Path
+) -> None:
     python, model = CACHE / "vllm/venv/bin/python", CACHE / "vllm/smollm2"
     if not (python.exists() and model.is_dir()):
         pytest.skip("no vLLM is prepared here: scripts/vllm-server prepare")
@@ -156,7 +167,7 @@ def test_a_real_vllm_is_started_from_a_profile_answers_and_ends_with_ctrl_c(inst
         "pool", "up", "cpu", "--python", str(python), "--model", str(model), "--window", "2048", "--host-memory", "1",
         "--port", str(port), "--log", str(tmp_path), "--json",
     )  # fmt: skip
-    env = installation.env | {"XDG_STATE_HOME": str(tmp_path), "VLLM_CPU_OMP_THREADS_BIND": "0"}
+    env = installation.env | {"XDG_STATE_HOME": str(short), "VLLM_CPU_OMP_THREADS_BIND": "0"}
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
         assert serving.stderr is not None

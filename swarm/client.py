@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import httpx
 from httpx_sse import ServerSentEvent, aconnect_sse
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from swarm.errors import DaemonError, SwarmError, TaskError, TaskNotFoundError
+from swarm.socket_client import SocketClient
 from swarm.types import DaemonHealth, DaemonStatus, Failure, Step, TaskRequest, TaskState, TaskView
 
 START = "start it with: swarm daemon"
@@ -22,7 +21,7 @@ _STEPS = TypeAdapter(tuple[Step, ...])
 PATIENCE = 8  # lost connections in a row before `follow` gives up: some 17 seconds, enough for a restart of the daemon
 
 
-class DaemonClient:
+class DaemonClient(SocketClient):
     """A connection to the daemon behind ``socket``; use it with ``async with``.
 
     Every method raises DaemonError when the daemon is not there or broken, and TaskError when it refuses the call;
@@ -30,19 +29,7 @@ class DaemonClient:
     """
 
     def __init__(self, socket: Path, *, timeout: float = 30.0) -> None:
-        self._socket = socket
-        self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(socket)), base_url="http://swarm", timeout=timeout
-        )
-
-    async def __aenter__(self) -> Self:
-        await self._http.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.__aexit__(kind, error, trace)
+        super().__init__(socket, "swarm", timeout)
 
     async def health(self) -> DaemonHealth:
         """Whether the daemon lives."""

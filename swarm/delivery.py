@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -29,6 +27,7 @@ from broker.wire import (
     encode_proposal,
 )
 from swarm.errors import BrokerError, BrokerUnreachableError
+from swarm.socket_client import SocketClient
 from swarm.types import Attempt, CheckReport, Conclusion, Sealed, Spent, Task, TestRun
 
 Verdict = Receipt | Refusal
@@ -40,7 +39,7 @@ _NAMES = 500  # of tests, as many as the wire takes
 _START = "start the broker (swarm-broker serve), then try again"
 
 
-class BrokerClient:
+class BrokerClient(SocketClient):
     """A connection to the broker behind ``socket``; use it with ``async with``.
 
     Every verb raises BrokerError with the broker's own words when it turns the call down, and BrokerUnreachableError
@@ -49,22 +48,8 @@ class BrokerClient:
     """
 
     def __init__(self, socket: Path, *, patience: float = 20.0, timeout: float = 120.0) -> None:
-        self._socket = socket
+        super().__init__(socket, "broker", httpx.Timeout(timeout, connect=10.0))
         self._patience = patience
-        self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(socket)),
-            base_url="http://broker",
-            timeout=httpx.Timeout(timeout, connect=10.0),
-        )
-
-    async def __aenter__(self) -> Self:
-        await self._http.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.__aexit__(kind, error, trace)
 
     async def health(self) -> Health:
         """Whether it lives, as whom, and which roles it gives us. Asked once, never again."""

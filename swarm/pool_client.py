@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -15,6 +14,7 @@ from pool.errors import PoolConfigError, PoolError
 from pool.placement.view import Decision
 from pool.types import EndpointStatus
 from swarm.errors import DaemonError
+from swarm.socket_client import SocketClient
 
 T = TypeVar("T")
 DAEMON, GATEWAY = "/v1/pool", "/admin"
@@ -24,7 +24,7 @@ _STATUSES = TypeAdapter(tuple[EndpointStatus, ...])
 _DECISION = TypeAdapter(Decision)
 
 
-class PoolClient:
+class PoolClient(SocketClient):
     """A connection to whoever serves a pool behind ``socket``; use it with ``async with``.
 
     ``prefix`` is DAEMON or GATEWAY, ``whose`` its name for people, ``timeout`` bounds each call in seconds. Every
@@ -32,22 +32,10 @@ class PoolClient:
     """
 
     def __init__(self, socket: Path, prefix: str, whose: str, *, timeout: float = 10.0) -> None:
+        super().__init__(socket, "pool", timeout)
         self.whose = whose
-        self._socket = socket
         self._prefix = prefix
         self._timeout = timeout
-        self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(socket)), base_url="http://pool", timeout=timeout
-        )
-
-    async def __aenter__(self) -> Self:
-        await self._http.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.__aexit__(kind, error, trace)
 
     async def status(self) -> tuple[EndpointStatus, ...]:
         """Where each endpoint stands."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import stat
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,10 +77,27 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def served(home: Path, port: int) -> Recipe:
+SHORT = Path(tempfile.gettempdir()) / f"launch-{os.getpid()}"  # a test's own folder can be too long for a socket
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    yield
+    shutil.rmtree(SHORT, ignore_errors=True)
+
+
+def served(port: int, folder: Path = SHORT) -> Recipe:
     model = find("qwen3-8b")
-    wish = Wish(profile="agents", model=model, path="/m", name="m", run=home / "run", window=4096, port=port)
+    wish = Wish(profile="agents", model=model, path="/m", name="m", run=folder, window=4096, port=port)
     return recipe(wish, Release("0.33.0"))
+
+
+async def test_a_socket_that_no_kernel_binds_is_refused_with_the_mend(tmp_path: Path) -> None:
+    home = tmp_path / ("long" * 30)
+    with pytest.raises(PoolConfigError, match="the kernel takes 107; set XDG_STATE_HOME"):
+        async with run(served(free_port(), home), "/no/python", logs=tmp_path, environ={}):
+            pass
+    assert not home.exists()
 
 
 def alive(pid: int) -> bool:
@@ -91,7 +111,7 @@ def alive(pid: int) -> bool:
 async def test_a_server_comes_up_and_takes_its_helpers_with_it(tmp_path: Path) -> None:
     environ = os.environ | {"TMPDIR": str(tmp_path), "HF_TOKEN": "hf_secret", "OPENAI_API_KEY": "sk-secret"}
     python = pretend(tmp_path, HEALTHY)
-    async with run(served(tmp_path, free_port()), python, logs=tmp_path / "logs", environ=environ) as (one,):
+    async with run(served(free_port()), python, logs=tmp_path / "logs", environ=environ) as (one,):
         assert one.log.read_text().startswith("listening\n")
         helper = int((tmp_path / "helper").read_text())
         assert alive(helper)
@@ -102,9 +122,7 @@ async def test_a_server_comes_up_and_takes_its_helpers_with_it(tmp_path: Path) -
 
 
 async def test_a_start_that_fails_tells_the_cause_and_the_last_words(tmp_path: Path) -> None:
-    starting = run(
-        served(tmp_path, free_port()), pretend(tmp_path, OUT_OF_MEMORY), logs=tmp_path / "logs", environ=os.environ
-    )
+    starting = run(served(free_port()), pretend(tmp_path, OUT_OF_MEMORY), logs=tmp_path / "logs", environ=os.environ)
     with pytest.raises(LaunchError, match=r"ended with 1: the GPU's memory(.|\n)*Tried to allocate") as caught:
         async with starting:
             pytest.fail("it never came up")
@@ -114,7 +132,7 @@ async def test_a_start_that_fails_tells_the_cause_and_the_last_words(tmp_path: P
 async def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        starting = run(served(tmp_path, port), "/nowhere/python", logs=tmp_path / "logs", environ={})
+        starting = run(served(port), "/nowhere/python", logs=tmp_path / "logs", environ={})
         with pytest.raises(PoolConfigError, match=f"port {port}.*--port"):
             async with starting:
                 pytest.fail("it had no port")
@@ -130,7 +148,7 @@ async def test_stopping_while_it_starts_leaves_nobody(tmp_path: Path) -> None:
 
     async def start() -> None:
         async with run(
-            served(tmp_path, free_port()),
+            served(free_port()),
             python,
             logs=tmp_path / "logs",
             environ=os.environ,
@@ -158,7 +176,7 @@ def _read(path: Path) -> str:
 
 async def test_a_server_that_dies_later_is_noticed_with_its_last_words(tmp_path: Path) -> None:
     python = pretend(tmp_path, BRIEF)
-    async with run(served(tmp_path, free_port()), python, logs=tmp_path / "logs", environ=os.environ) as servers:
+    async with run(served(free_port()), python, logs=tmp_path / "logs", environ=os.environ) as servers:
         broken = await asyncio.wait_for(ended(servers), 10)
         error = gone(broken)
     assert "ended with 7" in str(error)
@@ -171,7 +189,7 @@ async def test_an_installed_vllm_is_asked_about_every_word(tmp_path: Path) -> No
         assert found.release.knows("flag", "--port") is True
         assert found.release.knows("flag", "--host") is False
         assert await found.refuses(["m", "--port", "1"]) is None
-        refused = await refusals(served(tmp_path, 8000), found)
+        refused = await refusals(served(8000), found)
     assert len(refused) == 1
     assert "--scheduling-policy" in refused[0]
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -407,3 +408,10 @@ def swarm(installation: Installation, monkeypatch: pytest.MonkeyPatch, capsys: p
         return Ran(code, shown.out, shown.err)
 
     return call
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose sockets have addresses short enough for the kernel (107 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="up-") as folder:
+        yield Path(folder)

@@ -10,9 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -144,13 +142,6 @@ async def test_a_bench_of_which_all_was_lost_has_its_own_exit_code(swarm) -> Non
 
 
 CACHE = Path(os.environ.get("AGENT_SWARM_CACHE", "/var/cache/agent-swarm"))
-
-
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A folder whose sockets have addresses short enough for the kernel (107 bytes)."""
-    with tempfile.TemporaryDirectory(prefix="up-") as folder:
-        yield Path(folder)
 
 
 @pytest.mark.vllm

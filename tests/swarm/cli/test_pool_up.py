@@ -65,7 +65,9 @@ def until(path: Path, text: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_launched_server_joins_the_running_gateway_and_leaves_it_again(installation, swarm, tmp_path: Path) -> None:
+def test_a_launched_server_joins_the_running_gateway_and_leaves_it_again(
+    installation, swarm, tmp_path: Path, short: Path
+) -> None:
     home = tmp_path / "at"
     home.mkdir()
     (home / "pretend.py").write_text(PRETEND)
@@ -77,7 +79,7 @@ def test_a_launched_server_joins_the_running_gateway_and_leaves_it_again(install
         f'[pool.gateway]\nsocket = "{home}/g.sock"\nport = {free_port()}\n'
         '[[pool.endpoints]]\nname = "nobody"\nurl = "http://127.0.0.1:9"\n'
     )
-    env = installation.env | {"XDG_STATE_HOME": str(home), "PATH": os.environ["PATH"]}
+    env = installation.env | {"XDG_STATE_HOME": str(short), "PATH": os.environ["PATH"]}
 
     def members() -> set[str]:
         ran = swarm("pool", "status", "--json", cwd=home)

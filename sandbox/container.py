@@ -2,7 +2,8 @@
 
 A container is held open by a process of another uid; commands come in as engine execs, one at a time. After each one,
 every process of the agent's uid is killed, and the engine is asked whether that is so: a container in which anything
-survives is thrown away. Their streams are read from the raw socket, which needs a unix socket or plain TCP.
+survives is thrown away. Their streams are read from the raw socket, which needs a unix socket or plain TCP. It is
+longer than most because whatever touches the SDK is here.
 """
 
 from __future__ import annotations

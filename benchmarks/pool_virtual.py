@@ -147,7 +147,7 @@ class World:
         self._send(call, outcome.endpoint)
 
     def _plain(self, session: str, sequence: Sequence) -> str:
-        """The endpoint by one of the plain ways, which see exact counts and caches of the engines."""
+        """The endpoint by one of the plain ways, which count exactly what they sent where."""
         names = list(self.engines)
         if self.way == "round-robin":
             return names[next(self._turns) % len(names)]

@@ -1,4 +1,4 @@
-"""One server: asks it, probes it, and classes what goes wrong. With `channel` the only network code of the client side.
+"""One server: asks it, probes it, and classes what goes wrong. With `channel` the network code of the request path.
 
 Nothing is retried here but a kept connection that had gone stale, so that the router's budget is the only one. Every
 server is asked to stream: time to the first token, life of the engine and the end of a dropped request are seen only

@@ -36,9 +36,7 @@ from pool.standing import Standings, Visit
 from pool.trip import Start, Started, Trip, fitted
 
 T = TypeVar("T")
-MISJUDGED = (
-    2  # times that our estimate of a prompt may be too high; below it the server has the last word on its window
-)
+MISJUDGED = 2  # times that our estimate of a prompt may be too high; below it the server has the last word
 TOKENS_A_SECOND = 5.0  # of decoding that are assumed where an answer comes in one body and nothing is heard before
 
 

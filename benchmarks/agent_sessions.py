@@ -47,23 +47,24 @@ def usual(tool: str) -> float:
 
 
 class Sessions:
-    """An endless row of sessions from one seed; the n-th is the same whoever asks for it."""
+    """An endless row of sessions from one seed; the n-th is the same whoever asks for it. All lengths are divided by
+    ``shrink``, for servers whose window or speed is small."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, seed: int, shrink: float = 1.0) -> None:
+        self._seed, self._shrink = seed, shrink
         dice = random.Random(seed)  # noqa: S311  no secret
         self._book = " ".join(_word(dice) for _ in range(WORDS))
-        self._system = self._excerpt(dice, SYSTEM)
+        self._system = self._excerpt(dice, int(SYSTEM / shrink))
 
     def session(self, number: int, *, under_way: bool = False) -> Session:
         """The n-th; ``under_way`` puts it somewhere in its middle."""
         dice = random.Random(self._seed * 1_000_003 + number)  # noqa: S311  no secret
         first = self._turn(dice, _lognormal(dice, 1500, 4000, 200, 8000))
-        turns, length = [first], SYSTEM + len(first.text) // CHARACTERS + first.output
+        turns, length = [first], (len(self._system) + len(first.text)) // CHARACTERS + first.output
         for _ in range(int(_lognormal(dice, 8, 25, 2, 60))):
             turn = self._turn(dice, _lognormal(dice, 875, 2600, 50, 8000))
             length += len(turn.text) // CHARACTERS + turn.output
-            if length > LONGEST:
+            if length > LONGEST / self._shrink:
                 break
             turns.append(turn)
         begin = dice.randrange(len(turns)) if under_way else 0
@@ -73,8 +74,8 @@ class Sessions:
         tool = SLOW if dice.random() < SLOW_SHARE else QUICK
         middle, high = (14.0, 60.0) if tool == SLOW else (0.2, 2.0)
         gap = _lognormal(dice, middle, high, 0.01, 216.0) / SCALE
-        output = int(_lognormal(dice, 214, 700, 8, 2000))
-        return Turn(self._excerpt(dice, int(new)), output, tool, gap)
+        output = max(1, int(_lognormal(dice, 214, 700, 8, 2000) / self._shrink))
+        return Turn(self._excerpt(dice, int(new / self._shrink)), output, tool, gap)
 
     def _excerpt(self, dice: random.Random, tokens: int) -> str:
         length = tokens * CHARACTERS

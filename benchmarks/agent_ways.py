@@ -29,6 +29,14 @@ STARTING = 30.0
 JSON = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Engines:
+    """Where the engines are, and under what name they serve their model."""
+
+    urls: tuple[str, ...]
+    model: str = MODEL
+
+
 @dataclass(slots=True)
 class Outcome:
     """One call: seconds to the first token (None: none came) and the server's own count; ``error`` is empty if well."""
@@ -80,7 +88,7 @@ class Direct:
     """HTTP to one of several addresses: all of the engines, or the one of a router."""
 
     def __init__(
-        self, http: aiohttp.ClientSession, urls: list[str], choose: Choose, leave: Callable[[int], None]
+        self, http: aiohttp.ClientSession, urls: tuple[str, ...], choose: Choose, leave: Callable[[int], None]
     ) -> None:
         self._http, self._urls, self._choose, self._leave = http, urls, choose, leave
 
@@ -159,21 +167,21 @@ async def _client() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @asynccontextmanager
-async def round_robin(urls: list[str], log: IO[bytes]) -> AsyncIterator[Way]:  # noqa: ARG001  all have one form
+async def round_robin(engines: Engines, log: IO[bytes]) -> AsyncIterator[Way]:  # noqa: ARG001  all have one form
     """Each call to the next engine."""
     turns = count()
     async with _client() as http:
-        yield Direct(http, urls, lambda _: next(turns) % len(urls), _stay)
+        yield Direct(http, engines.urls, lambda _: next(turns) % len(engines.urls), _stay)
 
 
 @asynccontextmanager
-async def sticky(urls: list[str], log: IO[bytes]) -> AsyncIterator[Way]:  # noqa: ARG001
+async def sticky(engines: Engines, log: IO[bytes]) -> AsyncIterator[Way]:  # noqa: ARG001
     """A session's first call to the engine with the fewest of our calls inside, all others to the same one."""
-    inside, homes = [0] * len(urls), dict[str, int]()
+    inside, homes = [0] * len(engines.urls), dict[str, int]()
 
     def choose(session: str) -> int:
         if session not in homes:
-            homes[session] = min(range(len(urls)), key=lambda i: (inside[i], sum(h == i for h in homes.values())))
+            homes[session] = min(range(len(inside)), key=lambda i: (inside[i], sum(h == i for h in homes.values())))
         inside[homes[session]] += 1
         return homes[session]
 
@@ -181,13 +189,13 @@ async def sticky(urls: list[str], log: IO[bytes]) -> AsyncIterator[Way]:  # noqa
         inside[chosen] -= 1
 
     async with _client() as http:
-        yield Direct(http, urls, choose, leave)
+        yield Direct(http, engines.urls, choose, leave)
 
 
 @asynccontextmanager
-async def pool(urls: list[str], log: IO[bytes]) -> AsyncIterator[Way]:  # noqa: ARG001
+async def pool(engines: Engines, log: IO[bytes]) -> AsyncIterator[Way]:  # noqa: ARG001
     """Our pool, in process."""
-    endpoints = tuple(EndpointConfig(name=f"e{i}", url=url, tier=TIER) for i, url in enumerate(urls))
+    endpoints = tuple(EndpointConfig(name=f"e{i}", url=url, tier=TIER) for i, url in enumerate(engines.urls))
     config = PoolConfig(endpoints=endpoints, probe_interval=1.0)
     async with Pool(config) as made:
         await made.ready(TIER, STARTING)
@@ -195,31 +203,31 @@ async def pool(urls: list[str], log: IO[bytes]) -> AsyncIterator[Way]:  # noqa: 
 
 
 @contextmanager
-def _gateway(urls: list[str], log: IO[bytes]) -> Iterator[str]:
-    told = [part for url in urls for part in ("--endpoint", url)]
+def _gateway(engines: Engines, log: IO[bytes]) -> Iterator[str]:
+    told = [part for url in engines.urls for part in ("--endpoint", url)]
     command = [sys.executable, "-m", "swarm", "pool", "serve", *told, "--port", "0", "--json"]
     with running(command, log, stdout=subprocess.PIPE) as child:
         yield json.loads(child.stdout.readline())["url"].removesuffix("/v1")
 
 
 @asynccontextmanager
-async def gateway(urls: list[str], log: IO[bytes]) -> AsyncIterator[Way]:
+async def gateway(engines: Engines, log: IO[bytes]) -> AsyncIterator[Way]:
     """Our pool behind its gateway, which is told nothing but a session's name."""
-    with _gateway(urls, log) as url:
-        async with _through(url) as way:
+    with _gateway(engines, log) as url:
+        async with _through(url, engines.model) as way:
             yield way
 
 
 @asynccontextmanager
-async def _through(url: str) -> AsyncIterator[Way]:
+async def _through(url: str, model: str) -> AsyncIterator[Way]:
     async with _client() as http:
-        await _answers(http, url)
-        yield Direct(http, [url], lambda _: 0, _stay)
+        await _answers(http, url, model)
+        yield Direct(http, (url,), lambda _: 0, _stay)
 
 
-async def _answers(http: aiohttp.ClientSession, url: str) -> None:
+async def _answers(http: aiohttp.ClientSession, url: str, model: str) -> None:
     """Wait until a router answers a chat."""
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 1}
+    body = {"model": model, "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 1}
     async with asyncio.timeout(STARTING):
         while True:
             try:
@@ -231,20 +239,29 @@ async def _answers(http: aiohttp.ClientSession, url: str) -> None:
             await asyncio.sleep(0.1)
 
 
-Open = Callable[[list[str], IO[bytes]], Any]
+Open = Callable[[Engines, IO[bytes]], Any]
 
 
 def _peer(requirement: str, name: str, launch: list[str], flags: list[str]) -> Open:
     @asynccontextmanager
-    async def opened(urls: list[str], log: IO[bytes]) -> AsyncIterator[Way]:
+    async def opened(engines: Engines, log: IO[bytes]) -> AsyncIterator[Way]:
         folder = installed(requirement)
         if folder is None:
             raise FileNotFoundError(requirement)
         port, meter = free_port(), free_port()
-        command = [str(folder / name), *launch, "--worker-urls", *urls, "--host", "127.0.0.1", "--port", str(port)]
+        command = [
+            str(folder / name),
+            *launch,
+            "--worker-urls",
+            *engines.urls,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ]
         command += ["--prometheus-port", str(meter), "--log-level", "error", *flags]
         with running(command, log, stdout=log):
-            async with _through(f"http://127.0.0.1:{port}") as way:
+            async with _through(f"http://127.0.0.1:{port}", engines.model) as way:
                 yield way
 
     return opened

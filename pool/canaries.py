@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pool.config import EndpointConfig
 from pool.endpoint import Endpoint
-from pool.errors import ModelMissingError, PermanentError, PoolError, TransientError
+from pool.errors import MisconfiguredError, ModelMissingError, PermanentError, PoolError, TransientError
 from pool.types import CANARY_TOOL, Capability, Trait
 from pool.wire.canary import CHAT, Heard, judge, questions
 from pool.wire.capability import Record, trait
@@ -118,7 +118,9 @@ class Canaries:
             heard.append(Heard(raw.status, raw.body.decode("utf-8", "replace")))
             if raw.status != 200:
                 refused = classify(self._endpoint.name, raw.status, heard[-1].text, raw.headers)
-                if not isinstance(refused, PermanentError) or isinstance(refused, ModelMissingError):
+                if not isinstance(refused, PermanentError) or isinstance(
+                    refused, ModelMissingError | MisconfiguredError
+                ):
                     raise refused
         return judge(capability, record.kind, heard)
 

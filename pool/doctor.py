@@ -20,6 +20,7 @@ TINY, SMALL = 2048, 8192  # tokens of window: below the one no agent gets anywhe
 OLD, OLDER = (0, 30), (0, 12)  # vLLM: bounded queues and session ids since; structured outputs since
 THRASH, ENOUGH = 0.2, 100_000  # a hit rate that is bad for agents, once so many prompt tokens were looked up
 WHITE_SPACE = '--structured-outputs-config \'{"backend":"xgrammar","disable_any_whitespace":true}\''
+SENT_ON = "it was refused with 3"  # how a redirect looks to OpenAI's client
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -87,6 +88,17 @@ def _alive(patient: Patient) -> Found:
     elif status.phase == "silent":
         why = "a busy server answers a probe late; one that hangs does not at all"
         yield "warn", told, why, "look whether it works; a second look tells more"
+
+
+def _misfit(patient: Patient) -> Found:
+    """What requests were told, or OpenAI's own client: an answer that no request of anybody can mend."""
+    if patient.status.misfit:
+        told = patient.status.misfit.removeprefix(f"endpoint {patient.config.name}: ")
+        yield "fail", told, "every request to it fails, and goes to another endpoint", "mend url or api_key"
+    elif patient.plain and patient.plain.startswith(SENT_ON):
+        what = f"it sends requests elsewhere ({patient.plain.removeprefix('it was refused with ')})"
+        why = "nothing is sent on to another address, least of all with its key"
+        yield "fail", what, why, "set url of this endpoint to the address that answers itself"
 
 
 def _key(patient: Patient) -> Found:
@@ -205,13 +217,13 @@ def _keep_alive(patient: Patient) -> Found:
 
 
 def _plain(patient: Patient) -> Found:
-    if patient.plain:
+    if patient.plain and not patient.plain.startswith(SENT_ON):
         why = "other people's agents speak to servers through OpenAI's client"
         mend = "look at what stands between, and put swarm pool serve in front of it"
         yield "warn", f"OpenAI's own client gets no answer from it: {patient.plain}", why, mend
 
 
-LIFE: tuple[Callable[[Patient], Found], ...] = (_alive, _key)
+LIFE: tuple[Callable[[Patient], Found], ...] = (_alive, _misfit, _key)
 RULES: tuple[Callable[[Patient], Found], ...] = (
     _version, _metrics, _window, _cache, _traits, _word, _keep_alive, _plain,
 )  # fmt: skip

@@ -264,7 +264,9 @@ class Endpoint:
     def _broken(self, cause: BaseException) -> PoolError:
         reason = f"{type(cause).__name__} {cause}".rstrip()
         if isinstance(cause, httpx.ConnectError):
-            return EndpointDeadError(f"endpoint {self.name}: nobody listens at {self.config.url} ({reason})")
+            return EndpointDeadError(
+                f"endpoint {self.name}: nobody listens at {self.config.url} ({reason})", reached=False
+            )
         return TransientError(f"endpoint {self.name}: the connection to {self.config.url} broke ({reason})")
 
 

@@ -3,7 +3,9 @@
 PoolError
 ├── PoolConfigError      the configuration names no such tier or is unusable
 ├── PermanentError       the request itself is wrong (400, 401, 404, 422): never retried
-│   └── ModelMissingError   the server no longer serves that model: discovered anew, sent once more
+│   ├── ModelMissingError   the server no longer serves that model: discovered anew, sent once more
+│   ├── MisconfiguredError  the endpoint is set up wrongly (3xx, 401, 403, 407): never asked again, others are
+│   └── PoisonError         the request breaks servers: it failed on several that others went on using
 ├── ContextOverflowError prompt and output do not fit the model's ``window``: shorten, or ask a longer-window tier
 ├── OverloadError        the tier is full (429, 503); ``retry_after`` seconds where told
 ├── TransientError       a passing fault (5xx, reset, a torn answer): retried within the budget
@@ -42,6 +44,14 @@ class ModelMissingError(PermanentError):
     """The server does not serve the model that was asked for."""
 
 
+class MisconfiguredError(PermanentError):
+    """The endpoint is set up wrongly: it sends requests elsewhere or wants another key. Another one may answer."""
+
+
+class PoisonError(PermanentError):
+    """This very request breaks the servers that take it, while they serve others well: sent to no more of them."""
+
+
 class ContextOverflowError(PoolError):
     """Prompt and output do not fit the model's ``window``; ``prompt`` is the prompt's size. Tokens, where told."""
 
@@ -61,11 +71,17 @@ class OverloadError(PoolError):
 
 
 class TransientError(PoolError):
-    """A passing fault."""
+    """A passing fault. ``reached`` is False where the server never got the request."""
+
+    reached = True
 
 
 class EndpointDeadError(TransientError):
     """Nobody listens at the endpoint, or its engine says that it died."""
+
+    def __init__(self, message: str, *, reached: bool = True) -> None:
+        super().__init__(message)
+        self.reached = reached
 
 
 class StalledError(TransientError):

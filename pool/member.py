@@ -55,6 +55,7 @@ class Member:
         self.in_flight = 0
         self.cooling_until = 0.0
         self.last_error = ""
+        self.misfit = ""
         self.draining = False
         self.restarts = 0
         self.look_now = asyncio.Event()
@@ -193,6 +194,7 @@ class Member:
             age=self._clock() - self._scraped_at if self._snapshot else None,
             cooling=self._cooling(),
             last_error=self.last_error,
+            misfit=self.misfit,
             phase=self.phase,
             draining=self.draining,
             version=record.version if record else None,

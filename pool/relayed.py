@@ -241,11 +241,12 @@ class Relayed:
         """Have another endpoint go on where this one broke off. Raises the error where that is not safe."""
         self._rest()
         started, trip = self._now, self._trip
-        self._sender.blame(trip, started.member, started.visit, error)
+        blamed = self._sender.blame(trip, started.member, started.visit, error)
         text = started.value.relay.assembly.text
         await started.aclose()
         partial = spliced(self._partial, text) if self._partial else text
-        if not error.partial or not safe(self._body, plain=True) or not self._sender.may_retry(trip):
+        given_up = blamed is not error or not error.partial
+        if given_up or not safe(self._body, plain=True) or not self._sender.may_retry(trip):
             raise TornError(str(error), partial) from error
         self._partial = partial
         self._passage.joined(partial, self._tokens)

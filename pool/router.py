@@ -24,6 +24,7 @@ from pool.member import Clock, Member
 from pool.placement.blocks import Keys, token_root
 from pool.placement.placer import Placer
 from pool.placement.view import Decision, Prompt
+from pool.poison import mark_of
 from pool.relayed import Relayed
 from pool.resume import can, safe, spliced
 from pool.roster import JOIN_INTERVAL, Roster
@@ -36,6 +37,7 @@ from pool.wire.metrics import Snapshot
 
 __all__ = ["Need", "Pool", "Relayed", "Started"]
 
+BESIDES = {"session", "program", "request_class", "deadline"}  # fields that say nothing of what is asked
 TOKENIZE_PATIENCE = 2.0  # seconds that a prompt may wait for its token ids
 
 T = TypeVar("T")
@@ -122,7 +124,7 @@ class Pool:
         """
         self._members(need.tier)
         need = await self._exact(need, body)
-        trip = Trip(need, self._clock())
+        trip = Trip(need, self._clock(), lambda: mark_of(body))
 
         def ended(_: Member, usage: Usage) -> None:
             self._learn(need, usage)
@@ -261,7 +263,7 @@ class Pool:
     async def _reply(self, request: Request, asking: Asking) -> Reply:
         self._members(request.tier)
         need = await self._exact(Need.of(request, self._prompt(request)), request)
-        trip = Trip(need, self._clock())
+        trip = Trip(need, self._clock(), lambda: mark_of(request.model_dump(exclude=BESIDES)))
 
         async def start(member: Member, lease: Lease) -> Answer:
             return await self._ask(trip, request, member, lease, asking)

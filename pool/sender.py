@@ -18,10 +18,12 @@ from pool.dispatch import Dispatch
 from pool.errors import (
     ContextOverflowError,
     EndpointDeadError,
+    MisconfiguredError,
     ModelMissingError,
     NoEndpointError,
     OverloadError,
     PermanentError,
+    PoisonError,
     PoolError,
     StalledError,
     TransientError,
@@ -58,6 +60,7 @@ class Sender:
         or NoEndpointError, whichever came last.
         """
         self._budget.asked()
+        self._check(trip)
         try:
             async with asyncio.timeout(max(0.0, trip.until - self._clock())) as limit:
                 try:
@@ -93,10 +96,13 @@ class Sender:
         said = "; ".join(m.last_error or f"endpoint {m.name}: {m.phase}" for m in self.members(tier))
         return NoEndpointError(f"no endpoint of the tier {tier!r} is up: {said}")
 
-    def blame(self, trip: Trip, member: Member, visit: Visit, error: PoolError) -> None:
-        """Take what a failure at an endpoint teaches, in this very moment."""
+    def blame(self, trip: Trip, member: Member, visit: Visit, error: PoolError) -> PoolError:
+        """Take what a failure at an endpoint teaches, in this very moment; gives the error to go on with."""
         trip.last = error
         visit.blame(error)
+        if isinstance(error, TransientError) and error.reached and self._poisoned(trip, member, visit):
+            trip.last = PoisonError(f"{error}; this request broke {_names(trip)} while others were served there", 502)
+            return trip.last
         if isinstance(error, OverloadError):
             self.standings.full(member, error.retry_after)
             trip.tried.add(member.name)
@@ -104,6 +110,26 @@ class Sender:
             trip.tried.add(member.name)
             member.learn("request_dead" if isinstance(error, EndpointDeadError) else "request_failed", error)
             member.look_now.set()
+        elif isinstance(error, MisconfiguredError):
+            trip.tried.add(member.name)
+            member.misfit = str(error)
+        return error
+
+    def _check(self, trip: Trip) -> None:
+        """Raises PoisonError for a request that broke servers a moment ago."""
+        suspects = self.standings.suspects
+        if suspects and (left := suspects.refused(trip.mark, self._clock())):
+            told = f"this request broke every server that took it while others were served; not sent for {left:.0f} s"
+            raise PoisonError(told, 502)
+
+    def _poisoned(self, trip: Trip, member: Member, visit: Visit) -> bool:
+        """Whether it is the request that is to blame; then its failures are taken off the endpoints."""
+        trip.visits.append((member.name, visit))
+        if not self.standings.poisoned(trip.mark, member.name, visit):
+            return False
+        for name, one in trip.visits:
+            self.standings.forgive(name, one)
+        return True
 
     def may_retry(self, trip: Trip) -> bool:
         """Whether a further try is within the count, the deadline and the pool's bucket; takes it from the bucket."""
@@ -135,6 +161,8 @@ class Sender:
         if isinstance(error, ModelMissingError) and not trip.rerouted:
             trip.rerouted = True
             return True
+        if isinstance(error, MisconfiguredError):  # wrong for good, but for nobody else
+            return any(member.name not in trip.tried for member in alive(self.members(trip.need.tier)))
         if isinstance(error, OverloadError) and error.stage is not None:  # our own queue turned it down
             return False
         return isinstance(error, (OverloadError, TransientError, NoEndpointError))
@@ -171,7 +199,7 @@ class Sender:
         if member is None:
             raise TransientError(f"endpoint {lease.endpoint}: it has just left the pool")
         stack.enter_context(member.hold())
-        visit = stack.enter_context(self.standings.visit(member.name))
+        visit = stack.enter_context(self.standings.visit(member.name, (trip.need.caller, trip.need.session)))
         watch = trip.watch = self._watch(trip, lease)
         try:
             value = await self._patiently(member, watch, start(member, lease))
@@ -180,10 +208,12 @@ class Sender:
             await member.probe()
             raise
         except PoolError as error:
-            self.blame(trip, member, visit, error)
-            raise
+            raise self.blame(trip, member, visit, error) from error.__cause__
         member.learn("request_ok")
-        visit.outcome = "ok"
+        member.misfit = ""
+        self.standings.well(member.name, visit)
+        if self.standings.suspects:
+            self.standings.suspects.cleared(trip.mark)
         if (close := getattr(value, "aclose", None)) is not None:
             stack.push_async_callback(close)
         return Started(value, member, lease, watch, visit, stack.pop_all(), trip.need.request, trip.attempts)
@@ -265,3 +295,7 @@ class Sender:
 def alive(members: list[Member]) -> list[Member]:
     """Those that may be asked: not known to be dead nor on their way out. A suspect is alive: it may only be busy."""
     return [m for m in members if m.state in ("up", "suspect") and not m.draining and m.config.role != "prefill"]
+
+
+def _names(trip: Trip) -> str:
+    return ", ".join(dict.fromkeys(name for name, _ in trip.visits))

@@ -1,4 +1,4 @@
-"""How our own requests fared at each endpoint: its breaker, and whether it said that it is full. Makes the sites.
+"""How our own requests fared at each endpoint: its breaker, is it full, which request broke it. Makes the sites.
 
 Decided at each request from what is known then; nothing here waits for a cycle, for a log or for the network.
 """
@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pool.breaker import Breaker, Outcome, State
-from pool.errors import EndpointDeadError, PoolError, TransientError
+from pool.breaker import Breaker, Outcome, State, Who
+from pool.errors import EndpointDeadError, MisconfiguredError, PoolError, TransientError
 from pool.member import Clock, Member
 from pool.placement.view import Site
+from pool.poison import Suspects
 from pool.types import Card
 
 FULL_FIRST, FULL_LONGEST = 0.25, 4.0  # seconds that a full server is left alone where it does not say for how long
@@ -29,12 +30,18 @@ class Visit:
     """A request inside an endpoint, for its breaker. It leaves with the outcome that stands here at its end."""
 
     ticket: int
+    who: Who = ("", "")
     outcome: Outcome = "neutral"
 
     def blame(self, error: PoolError) -> None:
-        """What an error says of the endpoint: refusals and overload say nothing."""
+        """What an error says of the endpoint: refusals and overload say nothing.
+
+        One that is set up wrongly fails everybody, so it is left alone at once; a 403 may be of one request's making.
+        """
         if isinstance(error, TransientError):
             self.outcome = "dead" if isinstance(error, EndpointDeadError) else "failed"
+        elif isinstance(error, MisconfiguredError):
+            self.outcome = "failed" if error.status == 403 else "dead"
 
 
 class Standings:
@@ -42,6 +49,7 @@ class Standings:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.suspects = Suspects(lambda name: self._breaker(name).succeeded)
         self._breakers: dict[str, Breaker] = {}
         self._refusals: dict[str, int] = {}
         self._marks: dict[str, tuple[frozenset[str], tuple[Card, ...], frozenset[str]]] = {}
@@ -51,16 +59,32 @@ class Standings:
         return self._breaker(name).state(self._clock())
 
     @contextmanager
-    def visit(self, name: str) -> Iterator[Visit]:
-        """A request goes to an endpoint for as long as the block runs."""
+    def visit(self, name: str, who: Who = ("", "")) -> Iterator[Visit]:
+        """A request of somebody's goes to an endpoint for as long as the block runs."""
         breaker = self._breaker(name)
-        visit = Visit(breaker.enter(self._clock()))
+        visit = Visit(breaker.enter(self._clock()), who)
         try:
             yield visit
         finally:
             if visit.outcome == "ok":
                 self._refusals.pop(name, None)
-            breaker.leave(visit.ticket, visit.outcome, self._clock())
+            breaker.leave(visit.ticket, visit.outcome, self._clock(), who)
+
+    def well(self, name: str, visit: Visit) -> None:
+        """An answer began well there."""
+        visit.outcome = "ok"
+        self._breaker(name).well(visit.ticket, self._clock())
+
+    def poisoned(self, mark: str, name: str, visit: Visit) -> bool:
+        """A request failed there; whether it is the request that is to blame."""
+        self._breaker(name).unwell(visit.ticket)
+        return self.suspects.failed(mark, name, self._clock())
+
+    def forgive(self, name: str, visit: Visit) -> None:
+        """A failure there was the request's own."""
+        if visit.outcome == "failed":
+            visit.outcome = "neutral"
+            self._breaker(name).forgive(visit.ticket, visit.who)
 
     def full(self, member: Member, retry_after: float | None) -> None:
         """A server said that it is full: leave it alone for as long as it said, else for a moment that grows."""

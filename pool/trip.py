@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from pool.errors import NoEndpointError, OverloadError, PoolError, TransientError
@@ -32,7 +33,7 @@ def new_id() -> str:
 class Need:
     """What a request needs. ``tier`` "" means any, ``model`` only endpoints that serve it, ``deadline`` seconds from
     now for all of it. ``ceiling`` bounds its answer and ``output_tokens`` forecasts it, in tokens; ``whole`` asks for
-    an answer in one body, of which nothing is heard before its end."""
+    an answer in one body, of which nothing is heard before its end; ``caller`` is whose key it came with."""
 
     tier: str
     session: str
@@ -48,6 +49,7 @@ class Need:
     model: str | None = None
     cache_salt: str | None = None
     whole: bool = False
+    caller: str = ""
 
     @classmethod
     def of(cls, request: ChatRequest | CompletionRequest, prompt: Prompt) -> Need:
@@ -70,8 +72,10 @@ class Need:
 class Trip:
     """Where one request stands: when it must be back, where it has been, what happened last."""
 
-    def __init__(self, need: Need, now: float) -> None:
+    def __init__(self, need: Need, now: float, marked: Callable[[], str] | None = None) -> None:
         self.need = need
+        self.visits: list[tuple[str, Visit]] = []
+        self._marked = marked
         self.began = now
         self.until = now + need.deadline
         self.tried: set[str] = set()
@@ -81,6 +85,11 @@ class Trip:
         self.partial = ""
         self._placing = False
         self.watch = Watch(first=need.deadline, idle=need.deadline, until=self.until, sent=now)
+
+    @cached_property
+    def mark(self) -> str:
+        """What stands for what is asked, whoever asks; made where it is wanted, since that reads all of it."""
+        return self._marked() if self._marked else f"{self.need.prompt.tokens}/{self.need.request}"
 
     @property
     def tools(self) -> bool:

@@ -209,7 +209,8 @@ class EndpointStatus(Frozen):
 
     ``native_tools`` tells whether its tool calls were seen to work; ``cooling`` are the seconds for which it asked to
     be left alone; ``in_flight`` are our own requests in it, ``running`` and ``waiting`` everybody's. ``hit_rate`` is
-    the share of prompt tokens that its prefix cache gave, ``restarts`` counts those that its counters gave away.
+    the share of prompt tokens that its prefix cache gave, ``restarts`` counts those that its counters gave away;
+    ``misfit`` is what requests found to be wrong with its configuration, until one succeeds.
     """
 
     name: str
@@ -228,6 +229,7 @@ class EndpointStatus(Frozen):
     age: float | None = None
     cooling: float = 0.0
     last_error: str = ""
+    misfit: str = ""
     phase: Phase = "unknown"
     draining: bool = False
     version: str | None = None

@@ -31,6 +31,7 @@ def need_of(pool: Pool, job: Job, tier: str, model: str | None) -> Need:
         model=model,
         cache_salt=salt if isinstance(salt := asked.body.get("cache_salt"), str) else None,
         whole=not asked.stream,
+        caller=job.caller.name,
     )
 
 

@@ -11,10 +11,12 @@ from typing import Any
 
 from pool.errors import (
     ContextOverflowError,
+    MisconfiguredError,
     ModelMissingError,
     NoEndpointError,
     OverloadError,
     PermanentError,
+    PoisonError,
     PoolConfigError,
     PoolError,
 )
@@ -110,6 +112,10 @@ def _permanent(error: PoolError, told: str) -> Refusal:
     status = error.status if isinstance(error, PermanentError) else 400
     if status in (401, 403):
         return Refusal(502, "the model server refused the gateway's own key; see swarm pool status", "upstream_key")
+    if isinstance(error, MisconfiguredError):
+        return Refusal(502, told, "upstream_misconfigured")
+    if isinstance(error, PoisonError):
+        return Refusal(502, told, "breaks_servers")
     return Refusal(status if status in KINDS else 400, told, "refused_upstream")
 
 

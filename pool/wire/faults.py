@@ -12,10 +12,12 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
 
 from pool.errors import (
     ContextOverflowError,
     EndpointDeadError,
+    MisconfiguredError,
     ModelMissingError,
     OverloadError,
     PermanentError,
@@ -40,6 +42,7 @@ ENGINE_DEAD = ("EngineCore encountered an issue", "EngineDeadError")
 BUSY = {429, 503, 529}
 QUOTA = 60.0  # seconds that a server is left alone whose quota is used up (402)
 PASSING = {408, 409, 425}
+KEY_MEND = "set api_key of this endpoint to the key that the server was started with"
 LONGEST = 400  # characters of a server's message that we repeat
 
 
@@ -81,9 +84,9 @@ def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> 
         return ContextOverflowError(message, overflow.window, overflow.prompt)
     if status == 404 and "does not exist" in refusal.message and "model" in refusal.message:
         return ModelMissingError(message, status)
-    if status in (401, 403):
-        mend = "set api_key of this endpoint to the key that the server was started with"
-        return PermanentError(f"{message}; {mend}", status)
+    if status in (401, 403, 407) or 300 <= status < 400:
+        mend = f"; {KEY_MEND}" if status >= 400 else f" {_elsewhere(headers)}"
+        return MisconfiguredError((message if status >= 400 else f"endpoint {where}: {status}") + mend, status)
     if status >= 500 and status != 501:
         dead = refusal.message.startswith(ENGINE_DEAD) or refusal.kind == "EngineDeadError"
         return EndpointDeadError(message) if dead else TransientError(message)
@@ -102,6 +105,18 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except (ValueError, TypeError):
             return None
     return seconds
+
+
+def _elsewhere(headers: Mapping[str, str]) -> str:
+    """What is wrong with a server that sends requests on: they, and our key, go to no address but the configured."""
+    try:
+        there = urlsplit(_clean(headers.get("location", "")))
+        told = f" to {there.scheme}://{there.hostname}{':' + str(there.port) if there.port else ''}"[:200]
+    except ValueError:
+        told = ""
+    if not told.isprintable() or "None" in told:
+        told = ""
+    return f"it sends requests elsewhere{told}, which is not followed; set url of this endpoint to where it answers"
 
 
 def _overflow(refusal: Refusal) -> Refusal | None:

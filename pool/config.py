@@ -107,6 +107,9 @@ class GatewayConfig(Frozen):
 
 
 class AutoConfig(Frozen):
+    comment_interval: float = Field(
+        default=10.0, gt=0, description="seconds of silence before a virtual model's stream gets a comment line"
+    )
     """When the tier `auto` climbs and steps down. Counts are of a session's answers since its last move.
 
     A sign of trouble reaches 1 at its count here. A climb whose re-prefill costs more than ``dear`` seconds needs twice

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 from pool.config import AUTO
 from pool.errors import PoolError
+from pool.gateway.aloud import Aloud, Ledger
 from pool.gateway.job import Job, tell
 from pool.gateway.passing import need_of, send
 from pool.gateway.reading import CHAT
 from pool.gateway.replies import dumps, wrong
 from pool.gateway.service import Service
-from pool.gateway.virtual import chat_events, chat_object, chat_request, put_messages
+from pool.gateway.virtual import chat_object, chat_request, put_messages
 from pool.gateway.web import Exchange
 from pool.types import ChatRequest, Reply, Usage
+from pool.wire.fields import merge
 
 
 async def special(service: Service, exchange: Exchange, job: Job) -> None:
@@ -55,18 +57,48 @@ async def _chosen(service: Service, exchange: Exchange, job: Job) -> None:
 
 
 async def _made(service: Service, exchange: Exchange, job: Job) -> None:
-    """A virtual model's answer, which is whole before its first word is said."""
-    reply = await service.tiers.chat(chat_request(job.asked.body, job.frame, strict=True))
-    job.endpoint, job.attempts, job.first_at = reply.endpoint, reply.attempts, service.clock()
-    job.usage, job.status = reply.usage, "200"
-    tell(exchange, (("endpoint", reply.endpoint), ("tier", reply.tier), ("model", reply.model), ("why", reply.why)))
-    number, created = f"chatcmpl-{job.number}", int(time.time())
-    if job.asked.stream:
-        await job.speech.stream(exchange, _each(chat_events(reply, number, created, usage=job.asked.usage)))
-    else:
-        await job.speech.whole(exchange, dumps(chat_object(reply, number, created)))
+    """A virtual model's answer: whole, or heard while its last part is written. What its parts cost is counted however
+    it ends."""
+    request = chat_request(job.asked.body, job.frame, strict=True)
+    if job.asked.stream and (plain := service.tiers.straight(request)):
+        await _passed_on(service, exchange, job, *plain)
+        return
+    heard = Aloud(service, job) if job.asked.stream else Ledger(service)
+    try:
+        await (
+            _streamed(exchange, job, heard, request)
+            if isinstance(heard, Aloud)
+            else _whole(exchange, job, heard, request)
+        )
+        job.status = "200"
+    finally:
+        if reply := heard.reply:
+            job.endpoint, job.attempts, job.usage = reply.endpoint, reply.attempts, reply.usage
+        elif heard.parts:
+            job.usage = merge(heard.parts)
 
 
-async def _each(events: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for event in events:
+async def _passed_on(service: Service, exchange: Exchange, job: Job, tier: str, why: str) -> None:
+    """A request that is nothing for this kind of model goes to a plain tier as it is."""
+    await send(service, exchange, job, need_of(service.pool, job, tier, None), why)
+
+
+async def _whole(exchange: Exchange, job: Job, ledger: Ledger, request: ChatRequest) -> None:
+    reply = await ledger.made(request)
+    job.first_at = ledger.service.clock()
+    tell(exchange, ledger.told)
+    await job.speech.whole(exchange, dumps(chat_object(reply, f"chatcmpl-{job.number}", int(time.time()))))
+
+
+async def _streamed(exchange: Exchange, job: Job, aloud: Aloud, request: ChatRequest) -> None:
+    """What goes wrong before the first sign of life is an answer with a status of its own."""
+    async with aloud.performing(request) as events:
+        first = await anext(events)
+        tell(exchange, aloud.told)
+        await job.speech.stream(exchange, _after(first, events))
+
+
+async def _after(first: bytes, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for event in events:
         yield event

@@ -56,6 +56,8 @@ class AsResponse:
         await exchange.stream()
         await exchange.write(b"".join(self._answer.begin()))
         async for event in events:
-            if event.startswith(b"data: {") and (told := b"".join(self._answer.take(json.loads(event[6:])))):
+            if event.startswith(b":"):  # a sign of life
+                await exchange.write(event)
+            elif event.startswith(b"data: {") and (told := b"".join(self._answer.take(json.loads(event[6:])))):
                 await exchange.write(told)
         await exchange.end(b"".join(self._answer.end()))

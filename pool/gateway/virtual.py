@@ -5,7 +5,7 @@ A field that these cannot honour is refused by name, never dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,24 +96,37 @@ def chat_object(reply: Reply, number: str, created: int) -> dict[str, Any]:
     }
 
 
-def chat_events(reply: Reply, number: str, created: int, *, usage: bool) -> Iterator[bytes]:
-    """The reply as a stream: each choice in one piece, then how it ended."""
-    head = {"id": number, "object": "chat.completion.chunk", "created": created, "model": reply.model}
-    for index, choice in enumerate(reply.choices):
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Writes one streamed answer's events. ``usage`` tells whether its client asked for that."""
+
+    number: str
+    created: int
+    usage: bool
+
+    def piece(self, model: str, delta: Mapping[str, Any], logprobs: Any = None) -> bytes:
+        """Something that is said."""
+        return self._event(model, {"index": 0, "delta": delta, "finish_reason": None, "logprobs": logprobs})
+
+    def ending(self, reply: Reply, said: Collection[str], swarm: Mapping[str, Any]) -> Iterator[bytes]:
+        """The rest of a reply of which the parts ``said`` were told before, how it ended, and how it was made."""
+        choice = reply.choices[0]
         delta = _told(choice)
         for position, call in enumerate(delta.get("tool_calls") or ()):
             call["index"] = position
-        delta = {name: value for name, value in delta.items() if value is not None}
-        for piece, finish in ((delta, None), ({}, choice.finish_reason)):
-            logprobs = _logprobs(choice) if finish is None else None
-            yield event(
-                head
-                | {"choices": [{"index": index, "delta": piece, "finish_reason": finish, "logprobs": logprobs}]}
-                | ({"usage": None} if usage else {})
-            )
-    if usage:
-        yield event(head | {"choices": [], "usage": usage_object(reply.usage)})
-    yield b"data: [DONE]\n\n"
+        if delta := {name: value for name, value in delta.items() if value is not None and name not in said}:
+            yield self.piece(reply.model, delta, None if "content" in said else _logprobs(choice))
+        end = {"index": 0, "delta": {}, "finish_reason": choice.finish_reason, "logprobs": None}
+        yield self._event(reply.model, end, swarm=swarm)
+        if self.usage:
+            yield event(self._head(reply.model) | {"choices": [], "usage": usage_object(reply.usage)})
+        yield b"data: [DONE]\n\n"
+
+    def _event(self, model: str, choice: Mapping[str, Any], **more: Any) -> bytes:
+        return event(self._head(model) | {"choices": [choice]} | ({"usage": None} if self.usage else {}) | more)
+
+    def _head(self, model: str) -> dict[str, Any]:
+        return {"id": self.number, "object": "chat.completion.chunk", "created": self.created, "model": model}
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply
+from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Usage
 
 Request = ChatRequest | CompletionRequest
+Quietly = Callable[[ChatRequest], Awaitable[Reply]]
 
 
 class Beneath(Protocol):
@@ -33,6 +34,20 @@ class Beneath(Protocol):
 
     def end_session(self, session: str) -> None:
         """A session is over: whatever is kept for it may go."""
+
+
+class Listener(Protocol):
+    """Somebody who hears a virtual model's answer while it is written, and is told what the way to it cost."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether a word of an answer was heard, which then stands whatever comes."""
+
+    async def hear(self, request: ChatRequest, quietly: Quietly) -> Reply:
+        """Have a plain tier answer and hear it as it comes, or have it answered ``quietly``. Raises PoolError."""
+
+    def paid(self, usage: Usage) -> None:
+        """A part is over and cost so much."""
 
 
 async def ask(pool: Beneath, request: Request) -> Reply:

@@ -19,7 +19,7 @@ async def cascade(run: Run) -> Reply:
     for tier in dict.fromkeys(model.tiers):
         last = tier == model.tiers[-1]
         asked = run.request.model_copy(update={"logprobs": not last or run.request.logprobs})
-        answers = await run.part("answer", tier, asked)
+        answers = await (run.last if last else run.part)("answer", tier, asked)
         if not answers:
             if run.stopped != "done":
                 break

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pool.config import AUTO, PoolConfig
 from pool.errors import NoEndpointError, PoolConfigError, PoolError
 from pool.tiers.auto import Auto, Settled
-from pool.tiers.beneath import Beneath, Request
+from pool.tiers.beneath import Beneath, Listener, Request
 from pool.tiers.naming import misfits
-from pool.tiers.virtual import answer
+from pool.tiers.virtual import answer, straight
 from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply
 
 
@@ -39,6 +39,16 @@ class Tiers:
     async def complete(self, request: CompletionRequest) -> Reply:
         """One raw completion. Raises as `chat` does."""
         return await (self._answer(request) if request.tier in self._own else self._pool.complete(request))
+
+    async def speak(self, request: ChatRequest, listener: Listener) -> Reply:
+        """As `chat` for a virtual model, heard while its last part is written. Raises PoolError, also where that part
+        breaks off after a word of it was heard."""
+        return await answer(self._pool, request.tier, self._config.virtual[request.tier], request, listener)
+
+    def straight(self, request: Request) -> tuple[str, str] | None:
+        """The plain tier for a request that is nothing for the virtual model that it names, and why."""
+        plain = straight(self._config.virtual[request.tier], request)
+        return plain and (plain[0], f"{request.tier}: {plain[1]}")
 
     async def native_tools(self, tier: str) -> bool:
         """Whether native tool calls may be sent to a tier: to every one that may answer for it, whoever is up.

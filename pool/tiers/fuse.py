@@ -66,7 +66,7 @@ async def _merged(run: Run, request: ChatRequest, drafts: list[Answer]) -> Answe
         f"<draft number={number}>\n{shown(draft.choice)}\n</draft>" for number, draft in enumerate(drafts, 1)
     )
     asked = (Message(role="user", content=f"{ASK}\n\n{listed}"),) if drafts else ()  # without any it answers itself
-    answers = await run.part(
+    answers = await run.last(
         "merge", judge_of(run.model), request.model_copy(update={"messages": (*request.messages, *asked)})
     )
     return answers[0] if answers else None

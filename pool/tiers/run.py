@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from pool.config import VirtualConfig
 from pool.errors import ContextOverflowError, PoolError, TransientError
 from pool.tiers import size
 from pool.tiers.answers import unusable
-from pool.tiers.beneath import Beneath, Request, ask
+from pool.tiers.beneath import Beneath, Listener, Request, ask
 from pool.tiers.purse import Purse
-from pool.types import Choice, Part, Reply, Report
+from pool.types import ChatRequest, Choice, Part, Reply, Report, Usage
 from pool.wire.fields import merge
 
 Stopped = Literal["done", "early", "budget", "deadline", "failed"]
@@ -41,6 +42,7 @@ class Run:
         model: VirtualConfig,
         request: Request,
         clock: Callable[[], float] = time.monotonic,
+        listener: Listener | None = None,
     ) -> None:
         self.name = name
         self.model = model
@@ -51,6 +53,8 @@ class Run:
         self.figures: dict[str, float] = {}
         self._pool = pool
         self._clock = clock
+        self._listener = listener
+        self._flaw = ""
         self._began = clock()
         self._attempts = 0
         self._last: PoolError | None = None
@@ -63,6 +67,33 @@ class Run:
         Empty where it failed, or where budget or deadline would not cover it: then ``stopped`` says so. Tool calls in
         an answer are only ever looked at.
         """
+        return await self._asked(role, tier, (request, samples, keep), self._ask)
+
+    async def last(self, role: str, tier: str, request: Request) -> tuple[Answer, ...]:
+        """As `part`, for the one whose answer is to stand: who listens hears it while it is written.
+
+        Raises PoolError where it broke off after a word was heard: nothing can stand in its place any more.
+        """
+        listener = self._listener
+        if listener is None or not isinstance(request, ChatRequest):
+            return await self.part(role, tier, request)
+        return await self._asked(
+            role, tier, (request, 1, 0), lambda sent: listener.hear(cast("ChatRequest", sent), self._ask)
+        )
+
+    async def _ask(self, sent: Request) -> Reply:
+        try:
+            return await ask(self._pool, sent)
+        except asyncio.CancelledError:  # nobody will tell what it cost: what was held for it stands
+            if self._listener is not None:
+                prompt = self.purse.prompt(size.chars(sent))
+                self._listener.paid(Usage(prompt_tokens=prompt * sent.n, completion_tokens=sent.max_tokens * sent.n))
+            raise
+
+    async def _asked(
+        self, role: str, tier: str, wanted: tuple[Request, int, int], how: Callable[[Request], Awaitable[Reply]]
+    ) -> tuple[Answer, ...]:
+        request, samples, keep = wanted
         left = self._began + self.request.deadline - self._clock()
         if left < SHORTEST:
             self.stopped = "deadline"
@@ -74,8 +105,10 @@ class Run:
         sent = request.model_copy(update={"tier": tier, "n": held.samples, "max_tokens": held.most, "deadline": left})
         reply = None
         try:
-            reply = await ask(self._pool, sent)
+            reply = await how(sent)
         except PoolError as error:
+            if self._heard:
+                raise
             self._last = error
             self._failed(role, tier, held.samples, error)
         finally:
@@ -97,7 +130,7 @@ class Run:
             spent=self.purse.spent,
             budget=self.purse.budget,
             stopped=self.stopped,
-            gained=gained,
+            gained=f"{gained}; but {self._flaw}, which was seen after it was said" if self._flaw else gained,
             figures=self.figures,
         )
         return Reply(
@@ -108,12 +141,14 @@ class Run:
             seconds=self._clock() - self._began,
             attempts=self._attempts,
             tier=answer.tier,
-            why=f"{self.name}: {gained}",
+            why=f"{self.name}: {report.gained}",
             report=report,
         )
 
     def _took(self, role: str, tier: str, reply: Reply, *, clipped: bool) -> tuple[Answer, ...]:
         self._attempts += reply.attempts
+        if self._listener is not None:
+            self._listener.paid(reply.usage)
         self.parts.append(
             Part(
                 role=role,
@@ -129,12 +164,18 @@ class Run:
             Answer(choice, reply, tier, self._fault(role, choice, clipped=clipped)) for choice in reply.choices
         )
 
+    @property
+    def _heard(self) -> bool:
+        return self._listener is not None and self._listener.heard
+
     def _fault(self, role: str, choice: Choice, *, clipped: bool) -> str:
         if role == "judge":
             return ""
-        if clipped and choice.finish_reason == "length":
-            return "the budget cut it off"
-        return unusable(choice, self.request)
+        cut = clipped and choice.finish_reason == "length"
+        fault = "the budget cut it off" if cut else unusable(choice, self.request)
+        if fault and self._heard:  # it cannot be taken back, so no other answer may stand in its place
+            self._flaw, fault = fault, ""
+        return fault
 
     def _failed(self, role: str, tier: str, samples: int, error: PoolError) -> None:
         self._attempts += 1

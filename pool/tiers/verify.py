@@ -153,7 +153,7 @@ def _amending(request: ChatRequest, draft: Answer, view: str) -> ChatRequest:
 async def _written(run: Run, request: ChatRequest, draft: Answer | None, told: str, role: str = "answer") -> Reply:
     """The judge's tier writes the answer itself; where it cannot, the draft stands and the report says so."""
     large = judge_of(run.model)
-    answers = await run.part(role, large, request)
+    answers = await run.last(role, large, request)
     answer = answers[0] if answers else None
     if role == "answer":
         run.figures["read"] = 1.0

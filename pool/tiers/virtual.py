@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from pool.config import VirtualConfig
-from pool.tiers.beneath import Beneath, Request, ask
+from pool.tiers.beneath import Beneath, Listener, Request, ask
 from pool.tiers.confidence import cascade
 from pool.tiers.fuse import fuse
 from pool.tiers.naming import judge_of
@@ -23,13 +23,15 @@ KINDS: Mapping[str, Callable[[Run], Awaitable[Reply]]] = {
 RAW = {"confidence", "vote"}  # kinds that a raw completion can be asked of
 
 
-async def answer(pool: Beneath, name: str, model: VirtualConfig, request: Request) -> Reply:
-    """The virtual model's answer. Raises PoolError where no part of it gives one."""
+async def answer(
+    pool: Beneath, name: str, model: VirtualConfig, request: Request, listener: Listener | None = None
+) -> Reply:
+    """The virtual model's answer, whose last part a listener hears. Raises PoolError where no part gives one."""
     if plain := straight(model, request):
         tier, why = plain
         reply = await ask(pool, request.model_copy(update={"tier": tier}))
         return reply.model_copy(update={"tier": tier, "why": f"{name}: {why}"})
-    return await KINDS[model.kind](Run(pool, name, model, request))
+    return await KINDS[model.kind](Run(pool, name, model, request, listener=listener))
 
 
 def straight(model: VirtualConfig, request: Request) -> tuple[str, str] | None:

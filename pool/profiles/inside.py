@@ -19,7 +19,9 @@ from importlib.util import find_spec
 from typing import Any
 
 MODULES = ("lmcache", "mooncake", "nixl", "flexkv", "afd_plugin")  # what profiles ask of its Python beside vLLM
-PARSER_HOMES = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")  # moved in 0.30
+PARSER_HOMES = tuple(  # in 0.33, from 0.30 on, before
+    f"vllm.entrypoints.{home}.cli_args" for home in ("common", "launchers", "openai")
+)
 
 
 def vllm_version() -> str:

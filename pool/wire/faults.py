@@ -39,6 +39,7 @@ OVERFLOWS = tuple(
 PROMPTS = re.compile(r"(?:your request has|prompt contains|\() ?(?P<prompt>\d+) (?:input tokens|in the messages)")
 OVERFLOW_NAMES = {"context_length_exceeded", "exceed_context_size_error"}
 ENGINE_DEAD = ("EngineCore encountered an issue", "EngineDeadError")
+ENGINE_GONE = "The server had an error while processing your request."  # vLLM since 0.33; OpenAI's own 500 goes on
 BUSY = {429, 503, 529}
 QUOTA = 60.0  # seconds that a server is left alone whose quota is used up (402)
 PASSING = {408, 409, 425}
@@ -88,8 +89,7 @@ def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> 
         mend = f"; {KEY_MEND}" if status >= 400 else f" {_elsewhere(headers)}"
         return MisconfiguredError((message if status >= 400 else f"endpoint {where}: {status}") + mend, status)
     if status >= 500 and status != 501:
-        dead = refusal.message.startswith(ENGINE_DEAD) or refusal.kind == "EngineDeadError"
-        return EndpointDeadError(message) if dead else TransientError(message)
+        return EndpointDeadError(message) if _engine_dead(refusal) else TransientError(message)
     return TransientError(message) if status in PASSING else PermanentError(message, status)
 
 
@@ -117,6 +117,11 @@ def _elsewhere(headers: Mapping[str, str]) -> str:
     if not told.isprintable() or "None" in told:
         told = ""
     return f"it sends requests elsewhere{told}, which is not followed; set url of this endpoint to where it answers"
+
+
+def _engine_dead(refusal: Refusal) -> bool:
+    told = refusal.message.startswith(ENGINE_DEAD) or refusal.message == ENGINE_GONE
+    return told or refusal.kind == "EngineDeadError"
 
 
 def _overflow(refusal: Refusal) -> Refusal | None:

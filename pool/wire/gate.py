@@ -32,6 +32,7 @@ VLLM_SINCE: dict[str, tuple[int, ...]] = {  # vLLM's own fields, and the first w
     "logprob_token_ids": (0, 27, 1),
     "return_token_offsets": (0, 27, 1),
     "watermarking": (0, 30),
+    "return_weight_versions": (0, 33),
 }  # fmt: skip
 LLAMACPP_OWN = {
     "mirostat", "mirostat_tau", "mirostat_eta", "typical_p", "dynatemp_range", "dynatemp_exponent", "dry_multiplier",
@@ -46,6 +47,7 @@ NEUTRAL: dict[str, Any] = {
     "add_generation_prompt": True, "continue_final_message": False, "return_token_ids": False, "mirostat": 0,
     "include_reasoning": True, "watermarking": False, "xtc_probability": 0, "dry_multiplier": 0, "dynatemp_range": 0,
     "lora": [], "n_keep": 0, "typical_p": 1, "post_sampling_probs": False, "return_tokens_as_token_ids": False,
+    "return_weight_versions": False,
 }  # fmt: skip
 # Hints: nothing that the caller gets depends on them, so a server that has no use for one is not sent it.
 VLLM_HINTS: dict[str, tuple[int, ...]] = {"session_id": (0, 30), "stream_interval": (0, 27, 1), "request_id": (0,)}

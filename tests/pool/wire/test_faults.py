@@ -94,6 +94,8 @@ def test_prompt_that_quotes_an_overflow_is_none() -> None:
         (500, told("Internal server error"), TransientError),
         (500, told("Context size has been exceeded.", type="server_error"), TransientError),
         (500, told("EngineCore encountered an issue. See stack trace (above) for the root cause."), EndpointDeadError),
+        (500, told("The server had an error while processing your request."), EndpointDeadError),  # vLLM 0.33
+        (500, told("The server had an error while processing your request. Sorry about that!"), TransientError),
         (502, "<html>Bad Gateway</html>", TransientError),
         (599, "\x00\xff", TransientError),
     ],

@@ -151,6 +151,9 @@ def test_fields_of_another_server_are_refused_and_their_defaults_dropped() -> No
 def test_fields_wait_for_the_version_that_knows_them() -> None:
     assert refused({"prompt": "x", "truncation_side": "left"}, server(version="0.20.2")) == "truncation_side"
     assert gated({"prompt": "x", "truncation_side": "left"}, server(version="0.24.0"))["truncation_side"] == "left"
+    wanted = {"prompt": "x", "return_weight_versions": True}
+    assert refused(wanted, server(version="0.32.0")) == "return_weight_versions"
+    assert gated(wanted, server(version="0.33.0")) == wanted
     assert "session_id" not in gated({"prompt": "x", "session_id": "s"}, server(version="0.27.1"))
     assert gated({"prompt": "x", "session_id": "s"}, server(version="0.30.0rc1"))["session_id"] == "s"
     assert gated({"prompt": "x", "session_id": "s"}, server(version=None))["session_id"] == "s"

@@ -32,6 +32,7 @@ SESSION_HEADERS = (
 PROGRAM_HEADERS = ("x-program-id", "x-claude-code-session-id", "session-id", "session_id", "x-correlation-id")
 PARENT_HEADERS = ("x-claude-code-parent-agent-id", "x-parent-session-id")
 CALLER_HEADERS = ("x-user-id", "x-tenant-id", "x-smg-tenant-id")  # many sessions each: they only tell callers apart
+NAMING = tuple(dict.fromkeys((*SESSION_HEADERS, *PROGRAM_HEADERS, *PARENT_HEADERS, *CALLER_HEADERS)))
 BODY_FIELDS = ("session_id", "prompt_cache_key")
 OPENING = 4096  # characters of a raw prompt that stand for its beginning
 LONGEST = 128  # characters of a name that is passed on as it is

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pool.gateway.identity import identify
+from pool.gateway.identity import NAMING, identify
 from pool.gateway.keys import Caller
-from pool.gateway.reading import Asked, class_of, deadline_of
+from pool.gateway.reading import Asked, check_labels, class_of, deadline_of
 from pool.gateway.service import Service
 from pool.gateway.speech import AsItIs, Speech
 from pool.gateway.virtual import Frame
@@ -45,6 +45,7 @@ class Job:
 
 def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -> Job:
     """The job that a request makes."""
+    check_labels(exchange.headers, NAMING)
     identity = identify(exchange.headers, asked.body, "" if caller.name == "anybody" else caller.name)
     body, wanted = ordered(asked.body)
     frame = Frame(

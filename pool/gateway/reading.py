@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pool.gateway.replies import wrong
+from pool.gateway.values import LABEL, check, label, parsed
 
 Path = Literal["/v1/chat/completions", "/v1/completions"]
 CHAT: Path = "/v1/chat/completions"
 TEXT: Path = "/v1/completions"
+CLASSES = ("interactive", "default", "bulk")
 CLASS_HEADERS = ("x-request-class", "x-smg-priority")
 DEADLINE_HEADERS = ("x-request-deadline", "x-stainless-read-timeout")  # the latter by OpenAI's SDK
 BYTES_A_TOKEN = 4
@@ -43,19 +45,8 @@ def read(path: Path, raw: bytes) -> Asked:
     return asked_of(path, parsed(raw), len(raw))
 
 
-def parsed(raw: bytes) -> dict[str, Any]:
-    """The JSON object in a body. Raises RefusedError (400)."""
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise wrong(f"the body is not JSON: {error}", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise wrong("the body is not a JSON object", code="invalid_json")
-    return body
-
-
 def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
-    """The same from a body that was read already; ``size`` is its length in bytes."""
+    """The same from a body that was read already; ``size`` is its length in bytes. Raises as `read` does."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise wrong("say which model: a tier, a virtual model or a real one; GET /v1/models lists them", "model")
@@ -63,6 +54,7 @@ def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
         raise wrong("messages is a list of at least one message", "messages")
     if path == TEXT and "prompt" not in body:
         raise wrong("there is no prompt", "prompt")
+    check(body, chat=path == CHAT)
     most = _count(body, "max_completion_tokens") or _count(body, "max_tokens")
     options = body.get("stream_options")
     return Asked(
@@ -78,24 +70,42 @@ def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
 
 
 def class_of(headers: Mapping[str, str]) -> str | None:
-    """The class that a request asks for in a header."""
-    return next((headers[name].strip().lower() for name in CLASS_HEADERS if headers.get(name)), None)
+    """The class that a request asks for in a header. Raises RefusedError (400) for one of our own that is none."""
+    ours, theirs = (headers.get(name, "").strip().lower() for name in CLASS_HEADERS)
+    if ours and ours not in CLASSES:
+        raise wrong(f"X-Request-Class is {', '.join(CLASSES)}, not {ours[:60]!r}", "X-Request-Class")
+    return ours or theirs or None
+
+
+def check_labels(headers: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raises RefusedError (400) for a header that names a session or a caller at greater length than is kept."""
+    for name in names:
+        if len(headers.get(name, "")) > LABEL:
+            label(name, headers[name])
 
 
 def deadline_of(headers: Mapping[str, str], most: float, *, stream: bool) -> float:
     """Seconds that a request may take: what it says, or how long its client waits, and never more than ``most``.
 
     A client that gives up and sends again doubles the load (vllm-project/vllm#20520), so its patience is a deadline.
-    The SDK's patience is between two bytes: on a stream it says nothing of the whole.
+    The SDK's patience is between two bytes: on a stream it says nothing of the whole, nor where it says none. Raises
+    RefusedError (400) for a deadline that is none.
     """
-    for name in DEADLINE_HEADERS[: 1 if stream else 2]:
-        try:
-            seconds = float(headers.get(name, ""))
-        except ValueError:
-            continue
-        if 0 < seconds < most:
-            return seconds
-    return most
+    ours, theirs = DEADLINE_HEADERS
+    if told := headers.get(ours):
+        if not (seconds := _seconds(told)):
+            raise wrong(f"X-Request-Deadline is a number of seconds above 0, not {told[:60]!r}", "X-Request-Deadline")
+        return min(seconds, most)
+    return most if stream else min(_seconds(headers.get(theirs, "")) or most, most)
+
+
+def _seconds(told: str) -> float:
+    """A number of seconds; 0 for what is none."""
+    try:
+        seconds = float(told)
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def _needs(body: Mapping[str, Any]) -> frozenset[str]:

@@ -1,0 +1,243 @@
+"""One HTTP/1.1 connection to a server that says anything: every answer is whole, or it is told to be broken."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from pydantic import SecretStr
+
+from pool.channel import Channel
+from pool.config import EndpointConfig
+from pool.connection import HELD
+from pool.errors import EndpointDeadError, OverloadError, PoolConfigError, TransientError
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
+PATH = "/v1/chat/completions"
+
+
+class Script:
+    """A server that answers each request with the next bytes; None hangs up. ``got`` are the requests."""
+
+    def __init__(self, *answers: bytes | None, close: bool = False) -> None:
+        self.answers = list(answers)
+        self.close = close
+        self.got: list[bytes] = []
+        self.connections = 0
+        self.port = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+                self.got.append(head + await reader.readexactly(size))
+                answer = self.answers.pop(0) if self.answers else None
+                if answer is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+                if self.close:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def asked(script: Script, **more: object) -> AsyncIterator[Channel]:
+    server = await asyncio.start_server(script, "127.0.0.1", 0)
+    script.port = server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{script.port}"
+    channel = Channel(EndpointConfig.model_validate({"name": "a", "url": url, **more}), 2.0)
+    try:
+        yield channel
+    finally:
+        await channel.aclose()
+        server.close()
+
+
+async def said(channel: Channel) -> bytes:
+    answering = await channel.post(PATH, {"model": "m"}, {"X-Request-Id": "r-1"})
+    try:
+        data = await answering.body()
+    except BaseException:
+        answering.close()
+        raise
+    answering.finish()
+    return data
+
+
+def sized(body: bytes, more: bytes = b"") -> bytes:
+    return OK + more + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "close"),
+    [
+        (sized(b"hello"), False),
+        (CHUNKED + b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", False),
+        (CHUNKED + b"5;a=b\r\nhello\r\n0\r\nx-trailer: 1\r\n\r\n", False),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + sized(b"hello"), False),
+        (OK + b"\r\nhello", True),
+        (b"HTTP/1.0 200 OK\r\n\r\nhello", True),
+        (sized(gzip.compress(b"hello"), b"content-encoding: gzip\r\n"), False),
+    ],
+    ids=["sized", "chunked", "trailer", "interim", "until it closes", "1.0", "gzip unasked"],
+)
+async def test_answer_comes_whole_however_it_is_framed(answer: bytes, close: bool) -> None:
+    script = Script(answer, close=close)
+    async with asked(script) as channel:
+        assert await said(channel) == b"hello"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK + b"content-length: 9\r\n\r\nhello",
+        CHUNKED + b"5\r\nhello\r\n",
+        CHUNKED + b"zz\r\nhello\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        OK + b"content-le",
+        OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+        sized(b"nonsense", b"content-encoding: gzip\r\n"),
+        sized(b"nonsense", b"content-encoding: br\r\n"),
+    ],
+    ids=["short", "no last chunk", "no chunk", "no http", "half a head", "two lengths", "upgrade", "no gzip", "brotli"],
+)
+async def test_answer_that_is_torn_or_none_is_a_passing_fault_and_its_connection_is_not_used_again(
+    answer: bytes,
+) -> None:
+    script = Script(answer, sized(b"well"), close=True)
+    async with asked(script) as channel:
+        with pytest.raises(TransientError, match="endpoint a: the connection to http://127"):
+            await said(channel)
+        assert await said(channel) == b"well"
+        assert (len(script.got), script.connections) == (2, 2)
+
+
+@pytest.mark.parametrize("endless", [OK + b"x: " + b"y" * 400_000, CHUNKED + b"1\r\nh\r\n0\r\nx: " + b"y" * 400_000])
+async def test_head_or_trailer_without_an_end_is_given_up(endless: bytes) -> None:
+    script = Script(endless)
+    async with asked(script) as channel, asyncio.timeout(5):
+        with pytest.raises(TransientError, match="bytes of headers"):
+            await said(channel)
+
+
+async def test_answer_that_inflates_without_end_is_given_up() -> None:
+    bomb = gzip.compress(bytes(80 * 1024 * 1024), 9)
+    script = Script(sized(bomb, b"content-encoding: gzip\r\n"))
+    async with asked(script) as channel:
+        with pytest.raises(TransientError, match="more than"):
+            await said(channel)
+
+
+async def test_second_answer_that_nobody_asked_for_is_never_taken_for_the_next_one() -> None:
+    script = Script(sized(b"mine") + sized(b"of another"), sized(b"mine too"))
+    async with asked(script) as channel:
+        assert await said(channel) == b"mine"
+        assert await said(channel) == b"mine too"
+        assert script.connections == 2
+
+
+async def test_connection_is_used_again_unless_the_server_says_that_it_closes() -> None:
+    script = Script(sized(b"a"), sized(b"b", b"connection: close\r\n"), sized(b"c"))
+    async with asked(script) as channel:
+        assert [await said(channel) for _ in range(3)] == [b"a", b"b", b"c"]
+        assert script.connections == 2
+
+
+async def test_request_is_sent_once_more_only_where_no_byte_of_an_answer_came() -> None:
+    """llm-d/llm-d#1564: a kept connection that the server closes meanwhile; an answer that began was worked on."""
+    script = Script(sized(b"a"), None, sized(b"b"), OK, sized(b"never"))
+    async with asked(script) as channel:
+        assert await said(channel) == b"a"
+        assert await said(channel) == b"b"
+        script.close = True
+        with pytest.raises(TransientError):
+            await said(channel)
+        assert len(script.got) == 4
+
+
+async def test_new_connection_that_breaks_before_an_answer_is_not_tried_again() -> None:
+    script = Script(None, sized(b"never"))
+    async with asked(script) as channel:
+        with pytest.raises(TransientError, match="broke"):
+            await said(channel)
+        assert len(script.got) == 1
+
+
+async def test_server_waits_while_its_answer_is_not_read() -> None:
+    body = b"x" * (16 * 1024 * 1024)
+    script = Script(sized(body))
+    async with asked(script) as channel:
+        answering = await channel.post(PATH, {}, {})
+        await asyncio.sleep(0.1)
+        (connection,) = channel._busy
+        assert connection._held < 4 * HELD
+        assert len(await answering.body()) == len(body)
+
+
+async def test_reader_is_told_when_its_answer_is_closed_under_it() -> None:
+    script = Script(OK + b"content-length: 9\r\n\r\nhello")
+    async with asked(script) as channel:
+        answering = await channel.post(PATH, {}, {})
+        reading = asyncio.create_task(answering.body())
+        await asyncio.sleep(0.01)
+        answering.close()
+        with pytest.raises(TransientError, match="let go"):
+            await reading
+
+
+async def test_channel_that_was_closed_sends_nothing() -> None:
+    script = Script(sized(b"a"), sized(b"b"))
+    async with asked(script) as channel:
+        assert await said(channel) == b"a"
+        await channel.aclose()
+        with pytest.raises(TransientError, match="just left the pool"):
+            await said(channel)
+        assert len(script.got) == 1
+
+
+async def test_refusal_in_pieces_is_read_in_full() -> None:
+    script = Script(
+        b"HTTP/1.1 429 Slow\r\nretry-after: 7\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n"
+    )
+    async with asked(script) as channel:
+        with pytest.raises(OverloadError) as told:
+            await said(channel)
+        assert told.value.retry_after == 7
+
+
+async def test_head_holds_what_it_should_and_nothing_that_a_caller_made_up() -> None:
+    script = Script(sized(b"a"))
+    async with asked(script, api_key=SecretStr("s3cret")) as channel:
+        (await channel.post(PATH, {}, {"X-Session-ID": "a\r\nx-evil: 1", "X-Other": "b", "X-Request-Id": "r"})).close()
+    head, _, body = script.got[0].partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    assert lines[0] == b"post /v1/chat/completions http/1.1"
+    assert body == b"{}"
+    assert sorted(line.split(b":")[0] for line in lines[1:]) == [
+        b"accept", b"accept-encoding", b"authorization", b"content-length", b"content-type", b"host", b"x-request-id",
+    ]  # fmt: skip
+    assert b"host: 127.0.0.1:%d" % script.port in lines
+
+
+async def test_nobody_listening_and_a_host_without_address_are_dead() -> None:
+    for url in ("http://127.0.0.1:1", "http://no-such-host.invalid:80"):
+        channel = Channel(EndpointConfig(name="a", url=url), 2.0)
+        with pytest.raises(EndpointDeadError, match="nobody listens"):
+            await said(channel)
+
+
+async def test_key_that_no_header_can_hold_is_refused_without_showing_it() -> None:
+    config = EndpointConfig(name="a", url="http://127.0.0.1:1", api_key=SecretStr("a\r\nx: y"))
+    with pytest.raises(PoolConfigError, match="line break") as told:
+        Channel(config, 2.0)
+    assert "x: y" not in str(told.value)

@@ -170,6 +170,13 @@ class Endpoint:
         with self._classed():
             return _raw(await self._http.post(path, json=body, headers=headers))
 
+    async def question(self, path: str, body: JSON) -> Raw:
+        """As `post`; what is no 2xx is raised, classed."""
+        with self._classed():
+            answer = await self._http.post(path, json=body, headers={"X-Request-Id": uuid.uuid4().hex})
+            self._check(answer)
+            return _raw(answer)
+
     async def _ask(self, path: str, body: JSON, session: str, seen: Seen, call: Call) -> Part:
         partial = call.partial
         further = continued(body, partial, len(partial) // CHARACTERS) if partial else None

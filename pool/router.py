@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from pool.admission.report import Stats, Waiting
 from pool.config import EndpointConfig, PoolConfig
 from pool.dispatch import Dispatch
-from pool.endpoint import Answer, Call, Heard
+from pool.endpoint import Answer, Call, Heard, Raw
 from pool.errors import NoEndpointError, PermanentError, PoolConfigError, PoolError, TornError
 from pool.kv_listener import KvListeners, read_tokens, tokenize_body
 from pool.lease import Lease
@@ -189,6 +189,13 @@ class Pool:
             return None
         there, now = request.model_copy(update={"tier": tier}), self._clock()
         return self._placer.estimate(Trip(Need.of(there, self._prompt(there)), now).ask(now), sites)
+
+    async def question(self, name: str, path: str, body: dict[str, Any]) -> Raw:
+        """Put a question that makes no model work to one endpoint, beside all queues. Raises PoolError, classed."""
+        member = self._roster.members.get(name)
+        if member is None:
+            raise NoEndpointError(f"endpoint {name}: it has just left the pool")
+        return await member.endpoint.question(path, body)
 
     def acting(self, session: str, tool: str, expected: float | None = None) -> None:
         """A session runs a tool between two turns, for about so many seconds where that is known."""

@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable
 
 from pool.errors import PoolError
+from pool.gateway.bad_news import told
 from pool.gateway.job import GONE, Job, job_of
 from pool.gateway.keys import Caller
 from pool.gateway.passing import need_of, send
-from pool.gateway.reading import CHAT, Path, asked_of, parsed, read
-from pool.gateway.replies import Refusal, RefusedError, refusal_of
+from pool.gateway.reading import CHAT, Path, asked_of, read
+from pool.gateway.replies import Refusal, RefusedError
 from pool.gateway.responses_in import chat_body
 from pool.gateway.responses_out import Answer
 from pool.gateway.service import Service
 from pool.gateway.special import special
 from pool.gateway.speech import AsResponse
+from pool.gateway.values import check_fields, parsed
 from pool.gateway.web import Exchange, GoneError
 
 Settle = Callable[[int], None]
@@ -37,6 +39,7 @@ async def respond(service: Service, exchange: Exchange) -> None:
     caller = caller_of(service, exchange)
     raw = await _body(service, exchange)
     body = parsed(raw)
+    check_fields(body)
     job = job_of(service, exchange, caller, asked_of(CHAT, chat_body(body), len(raw)))
     job.speech = AsResponse(Answer(job.number.removeprefix("req-"), int(time.time()), body))
     await answer(service, exchange, job)
@@ -63,7 +66,7 @@ async def answer(service: Service, exchange: Exchange, job: Job) -> None:
         except GoneError:
             job.status = GONE
         except PoolError as error:
-            await refuse(exchange, job, refusal_of(error))
+            await refuse(exchange, job, told(service, error, job.number))
         except RefusedError as error:
             await refuse(exchange, job, error.refusal)
         finally:

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pool.errors import PoolError
-from pool.gateway import admin
-from pool.gateway.catalogue import cards
+from pool.gateway import admin, tokenizing
+from pool.gateway.bad_news import told
+from pool.gateway.catalogue import cards, no_such_model
 from pool.gateway.forward import caller_of, generate, respond
 from pool.gateway.keys import foreign_page
+from pool.gateway.paths import trimmed, unknown
 from pool.gateway.reading import CHAT, TEXT
-from pool.gateway.replies import Refusal, RefusedError, dumps, refusal_of
+from pool.gateway.replies import Refusal, RefusedError, dumps
 from pool.gateway.service import Service
 from pool.gateway.web import Exchange, GoneError, Receive, Scope, Send
 
@@ -31,6 +33,7 @@ class Door:
             CHAT: ("POST", self._chat),
             TEXT: ("POST", self._text),
             "/v1/responses": ("POST", self._responses),
+            **dict.fromkeys(tokenizing.PATHS, ("POST", self._tokens)),
             "/v1/models": ("GET", self._models),
             "/health": ("GET", self._health),
             "/metrics": ("GET", self._metrics),
@@ -46,7 +49,7 @@ class Door:
         except RefusedError as error:
             await exchange.refuse(error.refusal)
         except PoolError as error:
-            await exchange.refuse(refusal_of(error))
+            await exchange.refuse(told(self._service, error, exchange.path))
         except Exception:  # the last door: a person sees no traceback, the log does
             log.exception("a request to %s failed", exchange.path)
             await exchange.refuse(Refusal(500, "the gateway has a fault; its log says more", "internal_error"))
@@ -56,7 +59,7 @@ class Door:
         if not self._with_admin and not self._service.config.keys and (page := foreign_page(exchange.headers)):
             words = f"without keys the gateway answers this machine alone, not {page}; mend: [[pool.gateway.keys]]"
             raise RefusedError(Refusal(403, words, "foreign_address"))
-        found = self._routes.get(path)
+        found = self._routes.get(path) or self._routes.get(trimmed(path))
         if found is not None:
             await self._allowed(exchange, *found)
         elif path.startswith("/v1/models/"):
@@ -64,13 +67,16 @@ class Door:
         elif self._with_admin and path.startswith(admin.PREFIX):
             await admin.answer(self._service, exchange)
         else:
-            raise RefusedError(Refusal(404, f"there is no route {path[:200]}", "no_such_route"))
+            raise RefusedError(unknown(path, {route: method for route, (method, _) in self._routes.items()}))
 
     async def _allowed(self, exchange: Exchange, method: str, handler: Handler) -> None:
-        if exchange.method != method and not (method == "GET" and exchange.method == "HEAD"):
-            words = f"{exchange.path[:200]} takes {method}"
-            raise RefusedError(Refusal(405, words, "method_not_allowed"))
-        await handler(exchange)
+        if exchange.method == method or (method == "GET" and exchange.method == "HEAD"):
+            await handler(exchange)
+            return
+        exchange.extra.append((b"allow", f"{method}, {'HEAD, ' if method == 'GET' else ''}OPTIONS".encode()))
+        if exchange.method != "OPTIONS":
+            raise RefusedError(Refusal(405, f"{exchange.path[:200]} takes {method}", "method_not_allowed"))
+        await exchange.respond(200, b"", ())  # without a word of CORS, so that no page of another origin may go on
 
     async def _chat(self, exchange: Exchange) -> None:
         await generate(self._service, exchange, CHAT)
@@ -81,18 +87,22 @@ class Door:
     async def _responses(self, exchange: Exchange) -> None:
         await respond(self._service, exchange)
 
+    async def _tokens(self, exchange: Exchange) -> None:
+        await tokenizing.answer(self._service, exchange)
+
     async def _models(self, exchange: Exchange) -> None:
         caller_of(self._service, exchange)
         await exchange.respond(200, dumps({"object": "list", "data": self._cards()}))
 
     async def _model(self, exchange: Exchange) -> None:
         caller_of(self._service, exchange)
-        name = exchange.path.removeprefix("/v1/models/")
-        for card in self._cards():
+        name = trimmed(exchange.path).removeprefix("/v1/models/")
+        listed = self._cards()
+        for card in listed:
             if card["id"] == name:
                 await exchange.respond(200, dumps(card))
                 return
-        raise RefusedError(Refusal(404, f"nobody alive serves {name[:200]!r}", "model_not_found", "model"))
+        raise no_such_model(name, (card["id"] for card in listed))
 
     async def _health(self, exchange: Exchange) -> None:
         ready = self._service.ready
@@ -103,4 +113,4 @@ class Door:
         await exchange.respond(200, self._service.metrics.page(), (PAGE,))
 
     def _cards(self) -> list[dict[str, Any]]:
-        return cards(self._service.virtual, self._service.pool.status())
+        return cards(self._service.pool.config, self._service.pool.status())

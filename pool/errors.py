@@ -4,6 +4,7 @@ PoolError
 ├── PoolConfigError      the configuration names no such tier or is unusable
 ├── PermanentError       the request itself is wrong (400, 401, 404, 422): never retried
 │   ├── ModelMissingError   the server no longer serves that model: discovered anew, sent once more
+│   ├── CapabilityError     no endpoint of the tier can do what ``field`` of the request asks for
 │   ├── MisconfiguredError  the endpoint is set up wrongly (3xx, 401, 403, 407): never asked again, others are
 │   └── PoisonError         the request breaks servers: it failed on several that others went on using
 ├── ContextOverflowError prompt and output do not fit the model's ``window``: shorten, or ask a longer-window tier
@@ -42,6 +43,14 @@ class PermanentError(PoolError):
 
 class ModelMissingError(PermanentError):
     """The server does not serve the model that was asked for."""
+
+
+class CapabilityError(PermanentError):
+    """No endpoint that may be asked can do what ``field`` of the request asks for; the message tells the mend."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class MisconfiguredError(PermanentError):

@@ -16,13 +16,13 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from pool.config import PoolConfig
 from pool.dispatch import Dispatch
 from pool.errors import (
+    CapabilityError,
     ContextOverflowError,
     EndpointDeadError,
     MisconfiguredError,
     ModelMissingError,
     NoEndpointError,
     OverloadError,
-    PermanentError,
     PoisonError,
     PoolError,
     StalledError,
@@ -37,9 +37,11 @@ from pool.roster import Roster
 from pool.standing import Standings, Visit
 from pool.trip import Start, Started, Trip, fitted
 
+from pool.types import Capability
 T = TypeVar("T")
 MISJUDGED = 2  # times that our estimate of a prompt may be too high; below it the server has the last word
 TOKENS_A_SECOND = 5.0  # of decoding that are assumed where an answer comes in one body and nothing is heard before
+MOST_NAMES = 8  # endpoints that a message lists by name
 
 
 class Sender:
@@ -275,6 +277,22 @@ class Sender:
             except NoEndpointError as error:
                 if looked:
                     raise self._why_nobody(trip, error) from error
+def lacking(members: list[Member], capability: Capability) -> str:
+    """Which members lack a capability, what that rests on, and the flag that would enable it, as status shows it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for member in members:
+        told = member.record.traits.get(capability) if member.record else None
+        found.setdefault((told.evidence, told.mend) if told else ("not tried yet", ""), []).append(member.name)
+    return "; ".join(
+        f"{_some(names)}: {evidence}{f'; mend: {mend}' if mend else ''}" for (evidence, mend), names in found.items()
+    )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
                 await self.look(tier)
                 looked = True
 
@@ -286,7 +304,9 @@ class Sender:
         if trip.tools and not any(member.native_tools for member in living):
             if any(member.native_tools is None for member in living):
                 return TransientError(f"tier {need.tier!r}: could not find out whether {names} can call tools")
-            return PermanentError(f"tier {need.tier!r}: none of {names} speaks native tool calls; speak them as text")
+            where = f"tier {need.tier!r}" if need.tier else f"model {need.model!r}"
+            told = f"{where}: no endpoint there makes native tool calls ({lacking(living, 'tools')})"
+            return CapabilityError(f"{told}; until then speak them as text, or ask another tier", "tools")
         if need.model is not None:
             return ModelMissingError(f"none of {names} serves the model {need.model!r} as it is asked for", 404)
         return error

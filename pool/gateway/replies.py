@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.errors import (
+    CapabilityError,
     ContextOverflowError,
     MisconfiguredError,
     ModelMissingError,
@@ -32,6 +33,11 @@ KINDS = {
     413: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
+}
+
+OUR_SIDE: dict[type[PoolError], str] = {  # no fault of the caller's, and nothing that passes
+    MisconfiguredError: "upstream_misconfigured",
+    PoisonError: "breaks_servers",
 }
 
 
@@ -112,10 +118,10 @@ def _permanent(error: PoolError, told: str) -> Refusal:
     status = error.status if isinstance(error, PermanentError) else 400
     if status in (401, 403):
         return Refusal(502, "the model server refused the gateway's own key; see swarm pool status", "upstream_key")
-    if isinstance(error, MisconfiguredError):
-        return Refusal(502, told, "upstream_misconfigured")
-    if isinstance(error, PoisonError):
-        return Refusal(502, told, "breaks_servers")
+    if isinstance(error, CapabilityError):
+        return Refusal(400, told, "unsupported", error.field)
+    if code := OUR_SIDE.get(type(error)):
+        return Refusal(502, told, code)
     return Refusal(status if status in KINDS else 400, told, "refused_upstream")
 
 

@@ -380,3 +380,17 @@ async def test_web_page_of_another_name_is_kept_out_where_there_are_no_keys(gate
         assert server.requests == []
         for own in ("localhost:3000", "127.0.0.1", "[::1]:80", "app.localhost"):
             assert (await house.chat(**{name: own if name == "host" else f"http://{own}"})).status_code == 200
+
+
+@pytest.mark.parametrize(("tools", "words"), [("text", "no tool call"), ("refused", "--tool-call-parser")])
+async def test_tools_asked_of_a_tier_without_them_are_refused_with_the_flag_that_enables_them(
+    gateway: Open, tools: Any, words: str
+) -> None:
+    asked = {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}
+    async with pretend_vllm(tools=tools) as one, pretend_vllm(tools=tools) as two, gateway(one, two) as house:
+        for model in ("small", "pretend"):
+            answer = await house.chat({"model": model, **asked})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], error["param"]) == (400, "unsupported", "tools")
+            for told in ("a, b: ", "--enable-auto-tool-choice --tool-call-parser NAME", model):
+                assert told in error["message"]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from pool.errors import PermanentError, PoolError, TornError
+from pool.errors import PermanentError, PoolError, TornError, TransientError
 from pool.lease import Lease
 from pool.member import Clock, Member
 from pool.relay import Piece, Relay
@@ -20,16 +20,22 @@ from pool.wire.capability import Record
 from pool.wire.fields import ceiling
 from pool.wire.gate import gated
 from pool.wire.passage import Passage, mark_cut, wants_stream, written
+from pool.wire.recast import Whole, pieces_of
 
 JSON = dict[str, Any]
+SILENCE = 4096  # pieces without a word before the first that says something; keep-alive comments are such
 CEILINGS = ("max_tokens", "max_completion_tokens")
 
 
 class Live:
-    """A relay whose first piece of meaning, or whose whole body, is there."""
+    """A relay whose first piece of meaning, or whose whole body, is there.
 
-    def __init__(self, relay: Relay, heard: Callable[[], None]) -> None:
+    With ``stream`` it gives events and without a body, whichever of these the server gave.
+    """
+
+    def __init__(self, relay: Relay, heard: Callable[[], None], *, stream: bool) -> None:
         self.relay = relay
+        self._stream = stream
         self.head: list[Piece] = []
         self.data = b""
         self.usage: Usage | None = None
@@ -38,17 +44,42 @@ class Live:
 
     async def begin(self) -> None:
         """Wait for the first piece of meaning. Raises PoolError, classed, where none comes."""
-        if self.relay.streamed:
-            async for piece in self._pieces:
-                self.head.append(piece)
-                if self.relay.said:
-                    self._heard()
-                    return
+        if not self.relay.streamed:
+            value = self._take(await self.relay.json())
+            self.head = pieces_of(value) if self._stream else []
+        elif self._stream:
+            await self._listen()
         else:
-            self._take(await self.relay.json())
+            await self._gather()
 
-    async def rest(self) -> AsyncIterator[Piece]:
-        """The pieces after the head. Raises TornError where they break off."""
+    async def _listen(self) -> None:
+        async for piece in self._pieces:
+            self.head.append(piece)
+            if self.relay.said:
+                self._heard()
+                return
+            if len(self.head) > SILENCE:
+                raise TransientError(f"endpoint {self.relay.where}: {SILENCE} pieces of an answer that say nothing")
+
+    async def _gather(self) -> None:
+        """A stream that nobody asked for: hear it to its end."""
+        whole = Whole()
+        async for _, piece in self._pieces:
+            if piece is not None:
+                whole.add(piece)
+                self._heard()
+        body = whole.body
+        mark_cut(body, self.relay.assembly)
+        self.relay.assembly.check()
+        self.usage = self.relay.assembly.usage or Usage()
+        self.data = written(body)[len(b"data: ") : -2]
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """All pieces. Raises TornError where they break off."""
+        for piece in self.head:
+            yield piece
+        if not self.relay.streamed:
+            return
         async for piece in self._pieces:
             if piece[1] is not None:
                 self._heard()
@@ -56,10 +87,11 @@ class Live:
 
     async def aclose(self) -> None:
         """Let go; aborts what has not ended."""
+        self._heard = _unheard  # it knows the whole request, which knows this: only the collector would free them
         await self._pieces.aclose()  # type: ignore[attr-defined]  # an async generator by its nature
         await self.relay.aclose()
 
-    def _take(self, value: object) -> None:
+    def _take(self, value: object) -> JSON:
         assembly = assembled(value)
         assembly.check()
         assert isinstance(value, dict)  # noqa: S101  assembled() refuses everything else
@@ -70,6 +102,7 @@ class Live:
             self.relay.assembly.add(value)
         changed = mark_cut(value, self.relay.assembly)
         self.data = written(value)[len(b"data: ") : -2] if changed else self.relay.data
+        return value
 
 
 class Relayed:
@@ -117,8 +150,8 @@ class Relayed:
 
     @property
     def streamed(self) -> bool:
-        """Whether the answer comes as a stream."""
-        return self._now.value.relay.streamed
+        """Whether the answer comes as a stream: as it was asked for."""
+        return wants_stream(self._body)
 
     @property
     def endpoint(self) -> str:
@@ -189,13 +222,10 @@ class Relayed:
     async def _flow(self) -> AsyncIterator[bytes]:
         live = self._now.value
         self._watch()
-        for event, piece in live.head:
-            if data := self._passage.out(event, piece, live.relay.assembly):
-                yield data
-        async for event, piece in live.rest():
+        async for event, piece in live.pieces():
             if event.sort == "done":  # all is known: let the place go before the caller takes the last event
                 self._rest()
-                self._finish(live.relay.assembly.usage)
+                self._finish(live.usage or live.relay.assembly.usage)
             if data := self._passage.out(event, piece, live.relay.assembly):
                 yield data
 
@@ -216,7 +246,7 @@ class Relayed:
             self._tokens += 1
             lease.grew(1)
 
-        live = Live(relay, heard)
+        live = Live(relay, heard, stream=self.streamed)
         try:
             await live.begin()
         except BaseException:
@@ -289,6 +319,10 @@ class Relayed:
             if pending is not None:
                 pending.cancel()
         self._timer = self._look = None
+
+
+def _unheard() -> None:
+    """Nobody listens any more."""
 
 
 def _record(member: Member) -> Record:

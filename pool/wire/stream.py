@@ -22,7 +22,8 @@ DONE = b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. ``raw`` are its bytes with plain line ends and the blank line; ``data`` its value.
+    """One event. ``raw`` are its bytes with plain line ends and the blank line, ``data`` its value; of a value that
+    came in any other form than one line of data, ``raw`` is the plain form, which every reader knows.
 
     A ``comment`` keeps a connection open and says nothing of the engine.
     """
@@ -73,12 +74,12 @@ class Splitter:
         return events
 
     def _plain(self, chunk: bytes) -> bytes:
-        """The chunk with plain line ends. A carriage return at its end waits for what follows."""
-        if self._carriage:
-            chunk = b"\r" + chunk
-        self._carriage = chunk.endswith(b"\r")
-        if self._carriage:
-            chunk = chunk[:-1]
+        """The chunk with plain line ends. A carriage return ends its line at once, or the last event would wait for a
+        byte that never comes; a line feed that follows it later belongs to it."""
+        if self._carriage and chunk:
+            chunk = chunk.removeprefix(b"\n")
+            self._carriage = False
+        self._carriage = self._carriage or chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in chunk else chunk
 
     def _bom(self) -> bool:
@@ -112,4 +113,5 @@ def _event(block: bytes) -> Event:
     data = b"\n".join(values)
     if named_error:
         return Event("error", raw, data)
+    raw = b"data: " + b" ".join(values) + b"\n\n"  # a line's end within JSON is a blank
     return Event("done" if data.strip() == DONE else "piece", raw, data)

@@ -29,6 +29,7 @@ from pool.errors import (
     TransientError,
 )
 from pool.lease import Lease
+from pool.lookout import Lookout
 from pool.member import Clock, Member
 from pool.patience import Watch, first_budget
 from pool.placement.view import Site
@@ -36,12 +37,12 @@ from pool.retry import BACKOFF, Budget
 from pool.roster import Roster
 from pool.standing import Standings, Visit
 from pool.trip import Start, Started, Trip, fitted
-
 from pool.types import Capability
+
 T = TypeVar("T")
 MISJUDGED = 2  # times that our estimate of a prompt may be too high; below it the server has the last word
-TOKENS_A_SECOND = 5.0  # of decoding that are assumed where an answer comes in one body and nothing is heard before
 MOST_NAMES = 8  # endpoints that a message lists by name
+TOKENS_A_SECOND = 5.0  # of decoding that are assumed where an answer comes in one body and nothing is heard before
 
 
 class Sender:
@@ -87,11 +88,11 @@ class Sender:
         for name in (tier,) if tier else self._roster.tiers:
             await self._roster.look(name)
 
-    async def know_tools(self, tier: str) -> None:
-        """Find out who speaks tool calls among the living of a tier, looking first where nobody was looked at yet."""
+    async def know(self, tier: str, capability: Capability) -> None:
+        """Find out who among the living of a tier can do something, looking first where nobody was looked at yet."""
         if not alive(self.members(tier)):
             await self.look(tier)
-        await asyncio.gather(*(member.find_tools() for member in alive(self.members(tier))))
+        await asyncio.gather(*(member.find(capability) for member in alive(self.members(tier))))
 
     def nobody(self, tier: str) -> NoEndpointError:
         """Why no endpoint of a tier can be asked, with what each last said."""
@@ -185,8 +186,8 @@ class Sender:
     async def _attempt(self, trip: Trip, start: Start[T]) -> Started[T]:
         trip.attempts += 1
         try:
-            if trip.tools:
-                await self.know_tools(trip.need.tier)
+            if trip.calls:
+                await self.know(trip.need.tier, trip.calls)
             lease = await self._place(trip)
         except PoolError as error:
             trip.last = error
@@ -230,37 +231,17 @@ class Sender:
     async def _patiently(self, member: Member, watch: Watch, asking: Awaitable[T]) -> T:
         """Await an answer for as long as its engine moves; a request that is given up is dropped at the server too.
 
-        Raises StalledError once it stood still for too long: a busy server is left to work, since giving up and sending
-        again would only double its load (vllm-project/vllm#20520).
+        Raises StalledError once it stood still for too long.
         """
-        loop, pending = asyncio.get_running_loop(), list[asyncio.Handle | asyncio.Task[None]]()
-
-        def check() -> None:
-            left = self._left(member, watch)
-            pending[:] = [loop.call_later(min(watch.idle, left), check) if left > 0 else loop.create_task(look())]
-
-        async def look() -> None:
-            """What was scraped last may be older than the patience."""
-            await asyncio.gather(member.probe(), return_exceptions=True)
-            if self._left(member, watch) > 0:
-                check()
-            else:
-                limit.reschedule(loop.time())
-
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as limit:  # in this very task: another one would cost every request
-                check()
-                return await asking
+                with Lookout(member, watch, self._clock, lambda: limit.reschedule(loop.time())):
+                    return await asking
         except TimeoutError:
             if not limit.expired():
                 raise
             raise StalledError(f"endpoint {member.name}: {watch.verdict}") from None
-        finally:
-            pending[0].cancel()
-
-    def _left(self, member: Member, watch: Watch) -> float:
-        now = self._clock()
-        return max(0.0, watch.left(now, now - member.still_for))
 
     async def _place(self, trip: Trip) -> Lease:
         """A place; looks at the tier once more before giving up. Raises why nobody fits."""
@@ -277,6 +258,25 @@ class Sender:
             except NoEndpointError as error:
                 if looked:
                     raise self._why_nobody(trip, error) from error
+                await self.look(tier)
+                looked = True
+
+    def _why_nobody(self, trip: Trip, error: NoEndpointError) -> PoolError:
+        need, living = trip.need, alive(self.members(trip.need.tier))
+        if not living:
+            return self.nobody(need.tier)
+        names = ", ".join(member.name for member in living)
+        if trip.calls and not any(member.seen(trip.calls) for member in living):
+            if any(member.seen(trip.calls) is None for member in living):
+                return TransientError(f"tier {need.tier!r}: could not find out whether {names} can call tools")
+            where = f"tier {need.tier!r}" if need.tier else f"model {need.model!r}"
+            told = f"{where}: no endpoint there makes native tool calls ({lacking(living, trip.calls)})"
+            return CapabilityError(f"{told}; until then speak them as text, or ask another tier", "tools")
+        if need.model is not None:
+            return ModelMissingError(f"none of {names} serves the model {need.model!r} as it is asked for", 404)
+        return error
+
+
 def lacking(members: list[Member], capability: Capability) -> str:
     """Which members lack a capability, what that rests on, and the flag that would enable it, as status shows it."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -291,25 +291,6 @@ def lacking(members: list[Member], capability: Capability) -> str:
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
-
-
-                await self.look(tier)
-                looked = True
-
-    def _why_nobody(self, trip: Trip, error: NoEndpointError) -> PoolError:
-        need, living = trip.need, alive(self.members(trip.need.tier))
-        if not living:
-            return self.nobody(need.tier)
-        names = ", ".join(member.name for member in living)
-        if trip.tools and not any(member.native_tools for member in living):
-            if any(member.native_tools is None for member in living):
-                return TransientError(f"tier {need.tier!r}: could not find out whether {names} can call tools")
-            where = f"tier {need.tier!r}" if need.tier else f"model {need.model!r}"
-            told = f"{where}: no endpoint there makes native tool calls ({lacking(living, 'tools')})"
-            return CapabilityError(f"{told}; until then speak them as text, or ask another tier", "tools")
-        if need.model is not None:
-            return ModelMissingError(f"none of {names} serves the model {need.model!r} as it is asked for", 404)
-        return error
 
 
 def alive(members: list[Member]) -> list[Member]:

@@ -6,16 +6,21 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from pool.address import base_address, event_address
 from pool.types import Frozen, RequestClass
 
 AUTO = "auto"
 """The tier that a policy chooses anew for every request."""
+NAME = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+"""What an endpoint or a key may be called."""
+EMBEDDED = "embedded"
+"""The name of the embedded model's endpoint, which no other may have beside it."""
 
 
 class EndpointConfig(Frozen):
     """One OpenAI-compatible server."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="a short name, shown in logs and evidence")
+    name: str = Field(pattern=NAME, description="a short name, shown in logs and evidence")
     url: str = Field(description="base address, with or without /v1, for example http://127.0.0.1:8000/v1")
     tier: str = Field(default="default", description="the tier this endpoint serves")
     model: str | None = Field(default=None, description="model name to ask for; default: the first one it lists")
@@ -48,11 +53,12 @@ class EndpointConfig(Frozen):
     @field_validator("url")
     @classmethod
     def _http(cls, value: str) -> str:
-        if not value.startswith(("http://", "https://")):
-            raise ValueError("an endpoint's url starts with http:// or https://")
-        if "@" in value.split("/", 3)[2]:
-            raise ValueError("this address holds a name or password, and addresses are shown; set api_key")
-        return value.rstrip("/").removesuffix("/v1")
+        return base_address(value)
+
+    @field_validator("kv_events", "kv_replay")
+    @classmethod
+    def _zmq(cls, value: str | None) -> str | None:
+        return value if value is None else event_address(value)
 
 
 class EmbeddedConfig(Frozen):
@@ -71,7 +77,7 @@ class EmbeddedConfig(Frozen):
 class KeyConfig(Frozen):
     """One caller of the gateway. Its key is told by hash or by the name of an environment variable, never in clear."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="who calls, as shown in metrics")
+    name: str = Field(pattern=NAME, description="who calls, as shown in metrics")
     sha256: str | None = Field(
         default=None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the key in hex: printf %s KEY | sha256sum"
     )

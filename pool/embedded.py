@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +21,7 @@ import platformdirs
 from pydantic import SecretStr
 
 from pool import llama_child
-from pool.config import EmbeddedConfig, EndpointConfig
+from pool.config import EMBEDDED, EmbeddedConfig, EndpointConfig
 from pool.errors import EmbeddedError
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -51,6 +52,17 @@ def find_weights(config: EmbeddedConfig, environ: Mapping[str, str] | None = Non
     raise EmbeddedError(f"the embedded model's weights are in none of {looked}; fetch them with {FETCH}")
 
 
+def shortage(config: EmbeddedConfig, environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:
+    """What is missing here to serve the embedded model, and the mend; None where nothing is."""
+    if find_spec("xllamacpp") is None:
+        return "its server, xllamacpp, is not installed", INSTALL
+    try:
+        find_weights(config, environ)
+    except EmbeddedError as error:
+        return str(error), FETCH
+    return None
+
+
 @asynccontextmanager
 async def serve_embedded(
     config: EmbeddedConfig, *, log: Path, environ: Mapping[str, str] | None = None
@@ -73,12 +85,12 @@ async def serve_embedded(
     }
     async with _child(told, log) as url:
         yield EndpointConfig(
-            name="embedded",
+            name=EMBEDDED,
             url=url,
             tier=config.tier,
             api_key=SecretStr(key),
             tools="text",  # seen: the model's template shows it no tools, and it answers in plain text
-            max_in_flight=config.parallel * 8,
+            max_in_flight=config.parallel,  # more would wait inside it, where the pool cannot order them
         )
 
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from pool.config import PoolConfig
+from pool.address import SOCKET_LIMIT
+from pool.config import EMBEDDED, PoolConfig
 from pool.tiers.naming import misfits
 from sandbox.config import SandboxConfig
 from swarm.config_text import Problem, dotted, nearest
 from swarm.types import Budget, Frozen
 
-SOCKET_LIMIT = 107  # bytes of a unix socket's path that Linux takes (sun_path, unix(7))
-
 
 class DaemonConfig(Frozen):
     """Where the daemon lives."""
 
-    state: Path = Field(description="folder of the database, git objects and logs; the daemon's user owns it")
-    socket: Path = Field(description="unix socket that the swarm command speaks to")
+    state: Path = Field(
+        default=Path("/var/lib/agent-swarm"),
+        description="folder of the database, git objects and logs; the daemon's user owns it",
+    )
+    socket: Path = Field(
+        default=Path("/run/agent-swarm/swarm.sock"), description="unix socket that the swarm command speaks to"
+    )
     workers: int = Field(default=2, ge=1, le=64, description="attempts at a time")
     drain_timeout: float = Field(default=60.0, ge=0, description="seconds to finish running attempts after SIGTERM")
     socket_group: str | None = Field(default=None, description="group that may use the socket besides the owner")
@@ -30,7 +33,7 @@ class DaemonConfig(Frozen):
 class BrokerAddress(Frozen):
     """Where the broker listens. Its settings are its own, in broker.toml."""
 
-    socket: Path = Field(description="the broker's unix socket")
+    socket: Path = Field(default=Path("/run/swarm-broker/broker.sock"), description="the broker's unix socket")
 
 
 class RepositoryConfig(Frozen):
@@ -51,8 +54,8 @@ class RepositoryConfig(Frozen):
 class Settings(Frozen):
     """One swarm.toml."""
 
-    daemon: DaemonConfig
-    broker: BrokerAddress
+    daemon: DaemonConfig = DaemonConfig()
+    broker: BrokerAddress = BrokerAddress()
     pool: PoolConfig = PoolConfig()
     repositories: dict[str, RepositoryConfig] = Field(
         default_factory=dict, description="what is known of each repository, by the broker's name for it"
@@ -67,7 +70,6 @@ def impossible(settings: Settings) -> tuple[Problem, ...]:
     return (
         *_no_endpoint(pool),
         *_twice(pool),
-        *_key_in_url(pool),
         *_unserved(settings),
         *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
         *_long_sockets(settings),
@@ -102,16 +104,11 @@ def _twice(pool: PoolConfig) -> tuple[Problem, ...]:
         if first != number:
             words = f'"{endpoint.name}" is taken by pool.endpoints[{first}]; give every endpoint its own name'
             found.append(Problem(key=dotted(("pool", "endpoints", number, "name")), line=None, message=words))
+        if endpoint.name == EMBEDDED and pool.embedded.enabled:
+            words = f'"{EMBEDDED}" is the name of the embedded model, which [pool.embedded] enabled = true starts; '
+            words += "give this endpoint another name, or set pool.embedded.enabled = false"
+            found.append(Problem(key=dotted(("pool", "endpoints", number, "name")), line=None, message=words))
     return tuple(found)
-
-
-def _key_in_url(pool: PoolConfig) -> tuple[Problem, ...]:
-    words = "holds a name or password, and addresses are shown; give the key as api_key or api_key_env"
-    return tuple(
-        Problem(key=f"pool.endpoints[{number}].url", line=None, message=words)
-        for number, endpoint in enumerate(pool.endpoints)
-        if urlsplit(endpoint.url).username is not None
-    )
 
 
 def _unserved(settings: Settings) -> tuple[Problem, ...]:
@@ -134,6 +131,8 @@ def _no_tier(tier: str | None, served: tuple[str, ...]) -> str:
 
 def _long_sockets(settings: Settings) -> tuple[Problem, ...]:
     sockets = {"daemon.socket": settings.daemon.socket, "broker.socket": settings.broker.socket}
+    if settings.pool.gateway.socket:
+        sockets["pool.gateway.socket"] = Path(settings.pool.gateway.socket)
     return tuple(
         Problem(key=key, line=None, message=f"is {size} bytes long; a socket's path has at most {SOCKET_LIMIT}")
         for key, socket in sockets.items()

@@ -11,10 +11,11 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pool.config import NAME
 from swarm.config_lines import Path, line_of, lines_of
 from swarm.types import Frozen
 
-_USERINFO = re.compile(r"//[^/@]*@")
+_USERINFO = re.compile(r"^(\w+://)?.*@")  # to the last @: a password may hold a slash
 _SECRET = re.compile(r"key$|secret|token$|password", re.IGNORECASE)
 
 
@@ -72,6 +73,9 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], lines: dict[Path, int
         message = _unknown(path, model)
     elif detail["type"] == "missing":
         message = "is missing; it has no default" + _described(path, model)
+    elif detail["type"] == "value_error":  # our own words, whose subject is the value
+        value = _value(path, detail["input"])
+        message = f"{value} {detail['ctx']['error']}" if value else str(detail["ctx"]["error"])
     else:
         message = _words(detail) + _shown(path, detail["input"])
     return Problem(key=dotted(path), line=line_of(path, lines), message=message)
@@ -139,21 +143,35 @@ _WORDS = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must match {pattern}",
-    "value_error": "{error}",
 }
 
 
+_NAMES = {NAME: "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, the first a letter or digit"}
+
+
 def _words(detail: ErrorDetails) -> str:
+    if name := _NAMES.get(detail.get("ctx", {}).get("pattern", "")):
+        return name
     words = _WORDS.get(detail["type"])
     return words.format(**detail.get("ctx", {})) if words else detail["msg"]
 
 
 def _shown(path: Path, value: Any) -> str:
-    """The wrong value, cut short; never one that may be a secret."""
-    if any(isinstance(part, str) and _SECRET.search(part) for part in path):
-        return ""
-    if isinstance(value, dict | list):
+    """What stands there instead of what must, as the end of a sentence."""
+    if isinstance(value, dict | list) and not _secret(path):
         return f", not {'a table' if isinstance(value, dict) else 'a list'}"
-    value = _USERINFO.sub("//...@", value) if isinstance(value, str) else value
+    shown = _value(path, value)
+    return f", not {shown}" if shown else ""
+
+
+def _value(path: Path, value: Any) -> str:
+    """A wrong value, cut short; empty for a table, a list, and whatever may be a secret."""
+    if isinstance(value, dict | list) or _secret(path):
+        return ""
+    value = _USERINFO.sub(r"\1...@", value) if isinstance(value, str) else value
     text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
-    return f", not {text[:57]}..." if len(text) > 60 else f", not {text}"
+    return f"{text[:57]}..." if len(text) > 60 else text
+
+
+def _secret(path: Path) -> bool:
+    return any(isinstance(part, str) and _SECRET.search(part) for part in path)

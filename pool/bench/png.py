@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,14 @@ from pool.bench.drawing import MISSING
 from pool.bench.replay import Replayed
 from pool.bench.verdict import Level, Verdict
 from pool.errors import PoolConfigError
+
+
+def ready(path: Path) -> None:
+    """Raises PoolConfigError where a picture could not be drawn or kept there, which is better told before a bench."""
+    if find_spec("matplotlib") is None:
+        raise PoolConfigError("a PNG " + MISSING.format("matplotlib"))
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PoolConfigError(f"{path} cannot be written; name a file in a folder of yours with --png")
 
 
 def of_sweep(path: Path, name: str, levels: Sequence[Level], verdict: Verdict) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -15,11 +15,13 @@ from pool.endpoint import Endpoint
 from pool.errors import OverloadError, PoolConfigError, PoolError, TransientError
 from pool.router import Pool
 from pool.trip import Need
+from pool.types import Served, ServerKind
 from pool.wire.metrics import Snapshot
 
 JSON = dict[str, Any]
 PATH = "/v1/chat/completions"
 TOOL = "shell"
+FIELDS = ("ignore_eos", "min_tokens")  # what makes an answer go on to the wanted length
 JOINING = 30.0  # seconds for a server to be found
 
 
@@ -45,6 +47,8 @@ class Target(Protocol):
     """Whoever can be asked."""
 
     name: str
+    exact: tuple[str, ...]
+    note: str
 
     async def ask(self, turn: Turn) -> Outcome:
         """One turn; whatever goes wrong is in the outcome."""
@@ -62,29 +66,41 @@ class Target(Protocol):
 
 
 class Exactness(NamedTuple):
-    """Whether servers are asked to go on to exactly the wanted length, past the model's own end."""
+    """Whether servers are asked to go on to exactly the wanted length; None asks those that are known to do so."""
 
-    on: bool = True
+    on: bool | None = None
 
-    def fields(self, output: int) -> JSON:
-        """The fields that say so, as vLLM and llama.cpp know them."""
-        return {"ignore_eos": True, "min_tokens": output} if self.on else {}
+    def names(self, kinds: Collection[ServerKind | None]) -> tuple[str, ...]:
+        """The fields that say so to servers of these kinds: vLLM knows both, llama.cpp the first, which does there."""
+        if self.on is False:
+            return ()
+        if kinds and set(kinds) <= {"vllm", "llamacpp"}:
+            return FIELDS if set(kinds) == {"vllm"} else FIELDS[:1]
+        return FIELDS if self.on else ()
+
+    def note(self, kinds: Collection[ServerKind | None]) -> str:
+        """What a person should know of that; empty where it goes without saying."""
+        if self.on is False or (kinds and set(kinds) <= {"vllm", "llamacpp"}):
+            return ""
+        if self.on:
+            return f"a server that is neither vLLM nor llama.cpp may refuse {' and '.join(FIELDS)}: then --no-exact"
+        return "not every server is vLLM or llama.cpp: answers may end before the wanted length (--exact asks for it)"
 
 
 class Straight:
     """One server, with nothing between."""
 
-    def __init__(self, endpoint: Endpoint, model: str, exact: Exactness) -> None:
+    def __init__(self, endpoint: Endpoint, served: Served, exact: Exactness) -> None:
         self.name = endpoint.config.url
+        self.exact, self.note = exact.names([served.kind]), exact.note([served.kind])
         self._endpoint = endpoint
-        self._model = model
-        self._exact = exact
+        self._model = endpoint.config.model or served.model
 
     async def ask(self, turn: Turn) -> Outcome:
         """One turn, judged as the pool judges it: good only with a finish reason and the terminator."""
         outcome = Outcome(began=time.perf_counter())
         try:
-            body = _body(turn, self._model, self._exact)
+            body = _body(turn, self._model, self.exact)
             headers = {"X-Session-ID": turn.session} if turn.session else {}
             relay = await self._endpoint.relay(PATH, body, headers)
             try:
@@ -118,14 +134,15 @@ class Through:
 
     def __init__(self, pool: Pool, tier: str, exact: Exactness) -> None:
         self.name = f"tier {tier}"
+        kinds = [one.kind for one in pool.status() if one.tier == tier and one.state == "up"]
+        self.exact, self.note = exact.names(kinds), exact.note(kinds)
         self._pool = pool
         self._tier = tier
-        self._exact = exact
 
     async def ask(self, turn: Turn) -> Outcome:
         """One turn through placement, admission and failover."""
         outcome = Outcome(began=time.perf_counter())
-        body = _body(turn, self._tier, self._exact)
+        body = _body(turn, self._tier, self.exact)
         prompt = self._pool.keys.body(self._tier, turn.session, body)
         need = Need(
             tier=self._tier,
@@ -170,10 +187,11 @@ async def straight(config: EndpointConfig, exact: Exactness) -> AsyncIterator[St
         try:
             pulse = await endpoint.probe()
         except PoolError as error:
-            raise PoolConfigError(f"the server at {config.url} cannot be benched: {error}") from None
+            why = str(error).removeprefix(f"endpoint {config.name}: ")
+            raise PoolConfigError(f"the server at {config.url} cannot be benched: {why}") from None
         if pulse.served is None:
             raise PoolConfigError(f"the server at {config.url} says that it is not ready")
-        yield Straight(endpoint, config.model or pulse.served.model, exact)
+        yield Straight(endpoint, pulse.served, exact)
 
 
 @asynccontextmanager
@@ -189,7 +207,8 @@ def run_id() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def _body(turn: Turn, model: str, exact: Exactness) -> JSON:
+def _body(turn: Turn, model: str, exact: tuple[str, ...]) -> JSON:
+    wanted = {"ignore_eos": True, "min_tokens": turn.output}
     return {
         "model": model,
         "messages": turn.messages,
@@ -197,7 +216,7 @@ def _body(turn: Turn, model: str, exact: Exactness) -> JSON:
         "temperature": 0.0,
         "stream": True,
         "stream_options": {"include_usage": True},
-        **exact.fields(turn.output),
+        **{name: wanted[name] for name in exact},
     }
 
 
@@ -243,7 +262,7 @@ def _ended(outcome: Outcome) -> Outcome:
 
 def _lost(outcome: Outcome, error: PoolError) -> Outcome:
     outcome.fate = "rejected" if isinstance(error, OverloadError) else "failed"
-    outcome.why = f"{type(error).__name__}: {error}"[:200]
+    outcome.why = str(error)[:200]
     outcome.ended = time.perf_counter()
     return outcome
 

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from pool.errors import PoolError
+from pool.errors import EmbeddedError, NoEndpointError, PoolError
 from sandbox.errors import SandboxError
 from swarm.cli import screen
 from swarm.cli.crash import keep
@@ -115,10 +115,12 @@ def swarm(
 
 
 # For errors of the rooms below, which know what is wrong but not which command shows more.
-_MENDS = {
-    Code.POOL: "see each server with: swarm pool status, find others with: swarm init",
-    Code.SANDBOX: "see what is missing with: swarm doctor",
-}
+_MENDS: tuple[tuple[type[Exception], str], ...] = (
+    (EmbeddedError, "see what the embedded model needs with: swarm pool doctor"),
+    (NoEndpointError, "see what is wrong with each server with: swarm pool doctor"),
+    (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
+    (SandboxError, "see what is missing with: swarm doctor"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,13 +132,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _flushed(end.code if isinstance(end.code, int) else Code.OK if end.code is None else Code.FAULT)
     except (SwarmError, PoolError, SandboxError) as error:
         code = code_of(error)
-        mend = getattr(error, "mend", "") or _MENDS.get(code, "swarm doctor examines the whole installation")
-        screen.failure(str(error), mend, code, as_json="--json" in words)
+        screen.failure(str(error), _mend(error), code, as_json="--json" in words)
         return _flushed(code)
     except Exception as error:  # noqa: BLE001  # the last door: a traceback goes to a file, never to a person
         _unexpected(error, as_json="--json" in words)
         return _flushed(Code.UNEXPECTED)
     return _flushed(Code.OK)
+
+
+def _mend(error: Exception) -> str:
+    told: str = getattr(error, "mend", "")
+    usual = (mend for kind, mend in _MENDS if isinstance(error, kind))
+    return told or next(usual, "swarm doctor examines the whole installation")
 
 
 def code_of(error: Exception) -> Code:

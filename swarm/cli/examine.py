@@ -7,12 +7,10 @@ import os
 import pwd
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from pool.config import EmbeddedConfig
-from pool.embedded import FETCH, INSTALL, find_weights
-from pool.errors import EmbeddedError
+from pool.embedded import find_weights, shortage
 from sandbox.errors import SandboxError
 from sandbox.factory import choose_backend
 from swarm.cli import judge
@@ -117,13 +115,10 @@ async def endpoints(settings: Settings, status: DaemonStatus | None) -> list[Fin
 def embedded(config: EmbeddedConfig) -> Finding:
     """Whether the embedded model can be served: its server and its weights are here. The daemon starts it."""
     subject = "embedded model"
-    if find_spec("xllamacpp") is None:
-        return Finding(subject=subject, level="fail", text="its server, xllamacpp, is not installed", mend=INSTALL)
-    try:
-        weights = find_weights(config, os.environ)
-    except EmbeddedError as error:
-        return Finding(subject=subject, level="fail", text=str(error), mend=FETCH)
-    return Finding(subject=subject, level="ok", text=f"its server is installed, its weights are {weights}")
+    if short := shortage(config, os.environ):
+        return Finding(subject=subject, level="fail", text=short[0], mend=short[1])
+    text = f"its server is installed, its weights are {find_weights(config, os.environ)}"
+    return Finding(subject=subject, level="ok", text=text)
 
 
 async def sandbox(settings: Settings, status: DaemonStatus | None) -> Finding:

@@ -14,11 +14,12 @@ from swarm.cli import door, screen
 from swarm.cli.door import JsonOption
 from swarm.cli.draft import Places, draft
 from swarm.cli.probe import USUAL, Server, find
+from swarm.config import BrokerAddress, DaemonConfig
 from swarm.config_file import NAME
 from swarm.errors import ConfigError
 
 app = typer.Typer()
-ROOT = Places(Path("/var/lib/agent-swarm"), Path("/run/agent-swarm/swarm.sock"), Path("/run/swarm-broker/broker.sock"))
+ROOT = Places(DaemonConfig().state, DaemonConfig().socket, BrokerAddress().socket)
 
 
 @app.command()

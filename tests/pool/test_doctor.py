@@ -19,7 +19,7 @@ GOOD = {name: trait("vllm", name, "yes", "seen") for name in CAPABILITIES}
 def patient(
     name: str = "a", *, phase: Phase = "idle", idle: float | None = 5.0, config: Any = None, **record: Any
 ) -> Patient:
-    settings = {"name": name, "url": f"http://127.0.0.1:1{name}", "scheduling": "priority", **(config or {})}
+    settings = {"name": name, "url": f"http://127.0.0.1/{name}", "scheduling": "priority", **(config or {})}
     seen = {
         "kind": "vllm", "model": "m", "version": "0.32.0", "window": 32768, "kv_tokens": 400_000,
         "families": frozenset({"vllm:x"}), "routes": frozenset({"kv_event_sources"}), "traits": GOOD,

@@ -90,7 +90,9 @@ def test_each_mistake_is_said_in_plain_words(text: str, key: str, message: str) 
 
 
 def test_a_missing_setting_says_what_it_is_for() -> None:
-    assert "the broker's unix socket" in found("[broker]")["broker.socket"].message
+    assert (
+        "a short name, shown in logs" in found("[[pool.endpoints]]\nurl = 'http://x'")["pool.endpoints[0].name"].message
+    )
 
 
 def test_a_wrong_key_is_never_printed() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from pydantic import SecretStr, ValidationError
 
 from pool.bench import drawing, png
 from pool.bench.figures import Spread, Summary
@@ -24,6 +22,7 @@ from pool.errors import PoolConfigError
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
+from swarm.cli.pool.given import KeyOption, configured, server, with_embedded
 from swarm.errors import ConfigError
 
 SWEEP_HEADERS = (
@@ -63,7 +62,7 @@ def bench(
     url: Annotated[str | None, typer.Option("--url", help="One server, asked straight.", show_default=False)] = None,
     tier: Annotated[str | None, typer.Option("--tier", "-t", help="A tier, asked through the pool.")] = None,
     model: Annotated[str | None, typer.Option(help="With --url: the model.", show_default="its first")] = None,
-    key_env: Annotated[str | None, typer.Option(help="With --url: a variable of yours that holds its key.")] = None,
+    key_env: KeyOption = None,
     concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Sweep: clients at the last level.")] = 8,
     prompt: Annotated[int, typer.Option(min=1, help="Sweep: tokens of a prompt.")] = 256,
     shared: Annotated[int, typer.Option(min=0, help="Sweep: of these, the same for all.")] = 0,
@@ -76,7 +75,10 @@ def bench(
     speed: Annotated[float, typer.Option(min=0.001, help="Replay: every time divided by this.")] = 1.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Replay: only so many sessions.")] = None,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds for one request.")] = 600.0,
-    exact: Annotated[bool, typer.Option("--exact/--no-exact", help="Answers of exactly the wanted length.")] = True,
+    exact: Annotated[
+        bool | None,
+        typer.Option("--exact/--no-exact", help="Answers of just the wanted length.", show_default="where known"),
+    ] = None,
     plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the sweep in the terminal.")] = True,
     picture: Annotated[Path | None, typer.Option("--png", help="Draw into this file.", show_default=False)] = None,
     config: ConfigOption = None,
@@ -85,6 +87,8 @@ def bench(
     """Measure a server, or a tier through the pool; says which side went flat and why. Exit code 1: all was lost."""
     whom = _whom(ctx, config, Asked(url, tier, model, key_env, exact))
     how = Output(json, plot, picture)
+    if picture is not None:
+        _drawable(picture)
     if trace is not None:
         sessions = scaled(_sessions(trace), scale=scale, speed=speed, limit=limit)
         lost = door.run(_replay(whom, sessions, deadline, how))
@@ -104,7 +108,7 @@ class Asked(NamedTuple):
     tier: str | None
     model: str | None
     key_env: str | None
-    exact: bool
+    exact: bool | None
 
 
 def _whom(ctx: typer.Context, config: Path | None, asked: Asked) -> Whom:
@@ -112,24 +116,22 @@ def _whom(ctx: typer.Context, config: Path | None, asked: Asked) -> Whom:
     if asked.url is not None:
         if asked.tier is not None:
             raise ConfigError("--url asks one server, --tier the pool", "give one of the two")
-        return Whom(_endpoint(asked.url, asked.model, asked.key_env), None, "", exact)
-    settings = door.loaded(ctx, config).settings.pool
-    tier = asked.tier or settings.default_tier or next(iter(settings.tiers), None)
-    if tier is None or not settings.endpoints:
-        raise ConfigError("there is no model server to measure", "name one with --url, or put it into swarm.toml")
+        one = server({"name": "bench", "url": asked.url, "model": asked.model}, asked.key_env)
+        return Whom(one, None, "", exact)
+    settings = configured(door.loaded(ctx, config).settings)
+    usual = settings.default_tier if settings.default_tier in settings.tiers else settings.tiers[0]
+    tier = asked.tier or usual or ""
+    if tier not in settings.tiers:
+        raise ConfigError(f'no server serves the tier "{tier}"', f"--tier takes one of: {', '.join(settings.tiers)}")
     return Whom(None, settings, tier, exact)
 
 
-def _endpoint(url: str, model: str | None, key_env: str | None) -> EndpointConfig:
-    key = os.environ.get(key_env) if key_env else None
-    if key_env and not key:
-        raise ConfigError(f"the variable {key_env} is not set", "export it, or leave out --key-env")
+def _drawable(picture: Path) -> None:
+    """Raises ConfigError for a picture that could not be drawn or kept, before minutes of measuring."""
     try:
-        return EndpointConfig(name="bench", url=url, model=model, api_key=SecretStr(key) if key else None)
-    except ValidationError as error:
-        raise ConfigError(
-            f"{url!r} is no address: {error.errors()[0]['msg']}", "write it like http://host:8000"
-        ) from None
+        png.ready(picture)
+    except PoolConfigError as error:
+        raise ConfigError(str(error), "mend that, or leave out --png: the figures are printed as well") from None
 
 
 def _sessions(trace: str) -> tuple[Session, ...]:
@@ -147,24 +149,31 @@ async def _target(whom: Whom) -> AsyncIterator[Target]:
         async with straight(whom.endpoint, whom.exact) as one:
             yield one
     elif whom.pool is not None:
-        async with through(whom.pool, whom.tier, whom.exact) as tier:
+        async with with_embedded(whom.pool) as config, through(config, whom.tier, whom.exact) as tier:
             yield tier
+
+
+def _note(target: Target, how: Output) -> None:
+    if target.note and not how.json:
+        screen.hint(target.note)
 
 
 async def _sweep(whom: Whom, concurrencies: tuple[int, ...], shape: Shape, how: Output) -> bool:
     """Sweep and tell; True where not one answer came."""
     levels: list[Level] = []
     async with _target(whom) as target:
+        _note(target, how)
         async for level in sweep(target, concurrencies, shape, run_id()):
             levels.append(level)
             if not how.json:
                 screen.hint(f"{level.concurrency} at once: {level.summary.tokens_per_second:.1f} tokens/s")
-        name = target.name
+        name, exact = target.name, target.exact
     verdict = flat_because(levels)
     if how.json:
         screen.document(
             {
                 "target": name,
+                "exact": list(exact),
                 "shape": shape.model_dump(),
                 "levels": [level.model_dump() for level in levels],
                 "flat": verdict.flat,
@@ -239,10 +248,11 @@ async def _replay(whom: Whom, sessions: tuple[Session, ...], deadline: float, ho
             screen.hint(f"{ended} of {planned} rounds")
 
     async with _target(whom) as target:
-        name = target.name
+        _note(target, how)
+        name, exact = target.name, target.exact
         made = await replay(target, sessions, run_id(), deadline=deadline, done=done)
     if how.json:
-        screen.document({"target": name, **made.model_dump()})
+        screen.document({"target": name, "exact": list(exact), **made.model_dump()})
     else:
         _tell_replay(name, made)
     if how.png:
@@ -259,9 +269,8 @@ def _tell_replay(name: str, made: Replayed) -> None:
         share = totals.cached_tokens / totals.prompt_tokens
         screen.say(f"{share:.0%} of {totals.prompt_tokens:,} prompt tokens came from a prefix cache")
     if totals.lost:
-        screen.say(
-            f"{totals.lost} of {totals.arrivals} arrivals were lost, {made.broken} sessions broken", style="fail"
-        )
+        lost = f"{totals.lost} of {totals.arrivals} arrivals were lost, {made.broken} sessions broken"
+        screen.say(lost, screen.STYLES["fail"])
         for reason, times in totals.reasons.items():
             screen.hint(f"lost {times} times: {reason}")
     screen.hint(f"the servers: {_inside(made.strain)}; our loop was {made.strain.lag * 1000:.0f} ms late (p99)")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from pool.checkup import check_up
-from pool.config import EndpointConfig, PoolConfig
+from pool.config import EmbeddedConfig, PoolConfig
 from pool.doctor import Finding, failed
-from pool.errors import PoolConfigError
+from pool.embedded import shortage
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
+from swarm.cli.pool.given import server
 
 
 def doctor(
@@ -27,28 +29,32 @@ def doctor(
 ) -> None:
     """Examine the model servers from here: a few tiny requests to each. Exit code 1 when something must be mended."""
     pool = _of(urls) if urls else door.loaded(ctx, config).settings.pool
-    found = door.run(check_up(pool, idle=not quick))
+    found = (*door.run(check_up(pool, idle=not quick)), *_embedded(pool.embedded))
     if json:
         screen.document([finding.model_dump(mode="json") for finding in found])
     else:
         for finding in found:
             _print(finding)
-        if not found:
-            screen.hint("no endpoint is configured; name one: swarm pool doctor URL")
     raise typer.Exit(Code.FAULT if failed(found) else Code.OK)
 
 
 def _of(urls: list[str]) -> PoolConfig:
     """A pool of bare addresses, all in a tier of its own, so that they are not held against one another."""
-    try:
-        return PoolConfig(
-            endpoints=tuple(
-                EndpointConfig(name=f"server-{number}", url=url, tier=f"server-{number}")
-                for number, url in enumerate(urls, 1)
-            )
-        )
-    except ValidationError as error:
-        raise PoolConfigError(error.errors(include_url=False, include_input=False)[0]["msg"]) from None
+    names = {f"server-{number}": url for number, url in enumerate(urls, 1)}
+    return PoolConfig(endpoints=tuple(server({"name": name, "url": url, "tier": name}) for name, url in names.items()))
+
+
+def _embedded(config: EmbeddedConfig) -> Iterator[Finding]:
+    """Whether the embedded model could be served; it runs inside a gateway or daemon, with a key that only that has."""
+    if not config.enabled:
+        return
+    subject = "embedded model"
+    if short := shortage(config, os.environ):
+        what, mend = short
+        yield Finding(subject=subject, level="fail", what=what, why="its tier would have nobody", mend=mend)
+        return
+    what = "its server and its weights are here; while a gateway or daemon runs it: swarm pool status --verbose"
+    yield Finding(subject=subject, level="ok", what=what)
 
 
 def _print(finding: Finding) -> None:

@@ -31,7 +31,7 @@ def doors(settings: Settings) -> list[PoolClient]:
 
 @asynccontextmanager
 async def reach(settings: Settings) -> AsyncIterator[PoolClient]:
-    """The first running pool that answers. Raises DaemonError of the last one where none does."""
+    """The first running pool that answers. Raises DaemonError where none does."""
     *others, last = doors(settings)
     for client in others:
         async with client:
@@ -42,7 +42,19 @@ async def reach(settings: Settings) -> AsyncIterator[PoolClient]:
             yield client
             return
     async with last:
+        if settings.pool.gateway.socket is not None:
+            await _heard(last, settings)
         yield last
+
+
+async def _heard(daemon: PoolClient, settings: Settings) -> None:
+    """Raises DaemonError, naming both places, where neither a gateway nor the daemon answers."""
+    try:
+        await daemon.status()
+    except DaemonError as error:
+        gateway, socket = settings.pool.gateway.socket, settings.daemon.socket
+        message = f"no pool runs: no gateway answers at {gateway}, and no daemon at {socket}"
+        raise DaemonError(message, "start one of them: swarm pool serve, or swarm daemon") from error
 
 
 async def from_running(settings: Settings) -> tuple[str, tuple[EndpointStatus, ...]] | None:

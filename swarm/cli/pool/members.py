@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal, TypeVar
 
 import typer
-from pydantic import SecretStr, ValidationError
 
-from pool.config import EndpointConfig
 from pool.errors import PoolConfigError
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.pool import live
+from swarm.cli.pool.given import KeyOption, server
 from swarm.config import Settings
 from swarm.pool_client import PoolClient
 
@@ -27,9 +25,7 @@ def add(
     url: Annotated[str, typer.Argument(help="Its base address, with or without /v1.", metavar="URL")],
     tier: Annotated[str, typer.Option("--tier", "-t", help="The tier that it serves.")] = "default",
     model: Annotated[str | None, typer.Option(help="The model to ask for.", show_default="its first")] = None,
-    key_env: Annotated[
-        str | None, typer.Option(help="A variable of yours that holds its key.", show_default=False, metavar="VARIABLE")
-    ] = None,
+    key_env: KeyOption = None,
     tools: Annotated[str, typer.Option(help="How tool calls are spoken: auto, native or text.")] = "auto",
     max_in_flight: Annotated[int, typer.Option(min=1, help="Requests at a time that it is sent.")] = 64,
     scheduling: Annotated[
@@ -39,14 +35,8 @@ def add(
     json: JsonOption = False,
 ) -> None:
     """Let a model server join the running pool, until it ends; put it into swarm.toml to keep it."""
-    told = {"model": model, "tools": tools, "max_in_flight": max_in_flight, "scheduling": scheduling}
-    try:
-        endpoint = EndpointConfig.model_validate({"name": name, "url": url, "tier": tier} | told)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise PoolConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    if key_env is not None:
-        endpoint = endpoint.model_copy(update={"api_key": _key(key_env)})
+    told = {"name": name, "url": url, "tier": tier, "model": model, "tools": tools, "scheduling": scheduling}
+    endpoint = server({**told, "max_in_flight": max_in_flight}, key_env)
     settings = door.loaded(ctx, config).settings
     whose = door.run(_asked(settings, lambda client: client.add(endpoint)))[0]
     _say(name, "joining", f"{name} joins the tier {tier} of {whose}; see it with: swarm pool status", json=json)
@@ -85,13 +75,6 @@ def remove(ctx: typer.Context, name: NameArgument, config: ConfigOption = None, 
 async def _asked(settings: Settings, question: Callable[[PoolClient], Awaitable[T]]) -> tuple[str, T]:
     async with live.reach(settings) as client:
         return client.whose, await question(client)
-
-
-def _key(variable: str) -> SecretStr:
-    value = os.environ.get(variable)
-    if not value:
-        raise PoolConfigError(f"the environment variable {variable} is not set; export it, then try again")
-    return SecretStr(value)
 
 
 def _say(

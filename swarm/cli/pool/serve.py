@@ -11,22 +11,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from platformdirs import user_log_path
-from pydantic import ValidationError
 from uvicorn.loops.auto import auto_loop_factory
 
-from pool.config import EndpointConfig, GatewayConfig, PoolConfig
-from pool.embedded import serve_embedded
+from pool.config import GatewayConfig, PoolConfig
 from pool.errors import PoolError
 from pool.gateway.service import Service
 from pool.gateway.serving import Listening, listening, until_signalled
 from pool.router import Pool
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
-from swarm.config import Settings, missing_keys
-from swarm.errors import ConfigError
+from swarm.cli.pool.given import configured, server, with_embedded
 
 LOOK = 2.0  # seconds
+COLLECTOR = (5_000, 10, 100)  # new objects, and collections of the younger, after which the next older are looked at
 
 EndpointOption = Annotated[
     list[str] | None,
@@ -44,7 +41,7 @@ def serve(
     json: JsonOption = False,
 ) -> None:
     """Serve the pool as an OpenAI-compatible address. SIGTERM drains it, a second one stops it at once."""
-    chosen = _from_urls(endpoint) if endpoint else _from_file(door.loaded(ctx, config).settings)
+    chosen = _from_urls(endpoint) if endpoint else configured(door.loaded(ctx, config).settings)
     asked = {"host": host, "port": port, "socket": str(socket.expanduser().absolute()) if socket else None}
     gateway = chosen.gateway.model_copy(update={name: value for name, value in asked.items() if value is not None})
     work = _serve(chosen.model_copy(update={"gateway": gateway}), as_json=json)
@@ -52,34 +49,27 @@ def serve(
         runner.run(work)
 
 
-def _from_file(settings: Settings) -> PoolConfig:
-    if missing := missing_keys(settings):
-        listed = "\n".join(f"  {problem}" for problem in missing)
-        raise ConfigError(f"keys are missing\n{listed}", "set them where the gateway is started")
-    return settings.pool
-
-
 def _from_urls(urls: list[str]) -> PoolConfig:
-    try:
-        endpoints = tuple(EndpointConfig(name=f"server-{n}", url=url) for n, url in enumerate(urls, start=1))
-    except ValidationError as error:
-        raise typer.BadParameter(f"--endpoint: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
-    return PoolConfig(endpoints=endpoints)
+    return PoolConfig(endpoints=tuple(server({"name": f"server-{n}", "url": url}) for n, url in enumerate(urls, 1)))
 
 
 async def _serve(config: PoolConfig, *, as_json: bool) -> None:
     async with AsyncExitStack() as stack:
-        if config.embedded.enabled:
-            log = user_log_path("agent-swarm") / "embedded.log"
-            own = await stack.enter_async_context(serve_embedded(config.embedded, log=log, environ=os.environ))
-            config = config.model_copy(update={"endpoints": (*config.endpoints, own)})
+        config = await stack.enter_async_context(with_embedded(config))
         pool = await stack.enter_async_context(Pool(config))
         here = await stack.enter_async_context(listening(Service.of(pool, os.environ)))
         await asyncio.gather(*(_look(pool, tier) for tier in config.tiers))
-        gc.freeze()  # what is there now stays: a full collection would else look at all of it, for tens of milliseconds
+        _quiet_collector()
         _announce(config.gateway, here, as_json=as_json)
         await until_signalled(here)
         screen.hint("draining; a second signal stops at once")
+
+
+def _quiet_collector() -> None:
+    """Keep the garbage collector out of requests' way. They leave it nothing, which their tests hold: what it looks at
+    are the sessions that are remembered, in vain, and all of them in a full collection, for tens of milliseconds."""
+    gc.freeze()  # what is there now stays
+    gc.set_threshold(*COLLECTOR)
 
 
 async def _look(pool: Pool, tier: str) -> None:

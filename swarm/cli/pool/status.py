@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pool.config import EmbeddedConfig
+from pool.config import EMBEDDED, EmbeddedConfig
 from pool.errors import NoEndpointError
 from pool.types import Capability, EndpointStatus
 from swarm.cli import door, screen
@@ -19,11 +19,12 @@ HEADERS = (
     "endpoint", "tier", "state", "model", "window", "in flight", "run/wait", "KV", "hits", "can", "remark",
 )  # fmt: skip
 SHORT: dict[Capability, str] = {
-    "tools": "tools", "reasoning": "think", "json_schema": "json", "stream_usage": "usage", "cached_tokens": "cache",
-    "priority": "prio", "logprobs": "logp",
+    "tools": "tools", "forced_tools": "force", "reasoning": "think", "json_schema": "json", "stream_usage": "usage",
+    "cached_tokens": "cache", "priority": "prio", "logprobs": "logp",
 }  # fmt: skip
 MARK = {"yes": "+", "no": "-", "unknown": "?"}
 UNKNOWN = "?"
+STARTS_IT = "swarm pool serve or swarm daemon starts it; status finds a gateway by [pool.gateway] socket"
 
 
 def status(
@@ -44,14 +45,25 @@ def status(
     settings = door.loaded(ctx, config).settings
     seen = None if direct else door.run(live.from_running(settings))
     whose, found = seen or ("here", door.run(live.from_here(settings.pool, examine=verbose)))
+    resting = _resting(settings.pool.embedded, found, whose)
     if json:
-        screen.document({"seen_from": whose, "endpoints": [one.model_dump(mode="json") for one in found]})
+        told = {"seen_from": whose, "endpoints": [one.model_dump(mode="json") for one in found]}
+        screen.document(told | ({"not_started": [EMBEDDED]} if resting else {}))
     else:
-        screen.table(HEADERS, [row(one) for one in found])
-        if verbose:
-            screen.say("\n".join(line for one in found for line in abilities(one)))
+        _print(found, verbose=verbose)
         screen.hint(f"as seen from {whose}")
-    _judge(settings.pool.tiers, found, started_elsewhere=_embedded(settings.pool.embedded, whose))
+        if resting:
+            screen.hint(f'the embedded model (tier "{resting}") is not started: {STARTS_IT}')
+    _judge(settings.pool.tiers, found, started_elsewhere=resting if found else None)
+
+
+def _print(found: Sequence[EndpointStatus], *, verbose: bool) -> None:
+    if found:
+        screen.table(HEADERS, [row(one) for one in found])
+    else:
+        screen.say("no model server is in the pool now")
+    if found and verbose:
+        screen.say("\n".join(line for one in found for line in abilities(one)))
 
 
 def row(one: EndpointStatus) -> tuple[str, ...]:
@@ -68,7 +80,7 @@ def row(one: EndpointStatus) -> tuple[str, ...]:
         _share(one.kv_usage),
         _share(one.hit_rate),
         " ".join(f"{MARK[one.traits[name].verdict]}{word}" for name, word in SHORT.items() if name in one.traits),
-        one_line(one.last_error if one.state != "up" else "", 100),
+        one_line(one.last_error if one.state != "up" else one.misfit, 100),
     )
 
 
@@ -99,9 +111,10 @@ def _share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
-def _embedded(config: EmbeddedConfig, whose: str) -> str | None:
-    """The embedded model's tier, where only a running daemon would have started it."""
-    return config.tier if config.enabled and whose == "here" else None
+def _resting(config: EmbeddedConfig, found: Sequence[EndpointStatus], whose: str) -> str | None:
+    """The embedded model's tier, where only a running gateway or daemon would have started it and none answers."""
+    there = whose != "here" or any(one.name == EMBEDDED for one in found)
+    return config.tier if config.enabled and not there else None
 
 
 def _judge(tiers: Sequence[str], found: Sequence[EndpointStatus], *, started_elsewhere: str | None) -> None:

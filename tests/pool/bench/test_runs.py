@@ -21,6 +21,7 @@ from pool.errors import PoolConfigError
 from pool.pretend.engine import EngineSettings
 from pool.pretend.script import closed_early, commented, overload, server_error, unfinished
 from pool.testing import PretendServer, pretend_vllm
+from pool.types import ServerKind
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +94,28 @@ async def test_comments_in_a_stream_are_no_tokens() -> None:
     async with pretend_vllm([commented("one two")]) as server, straight(config(server), EXACT) as target:
         outcome = await target.ask(turn())
     assert (outcome.fate, outcome.text.split()) == ("ok", ["one", "two"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "kinds", "fields", "note"),
+    [
+        (None, ["vllm", "vllm"], ("ignore_eos", "min_tokens"), ""),
+        (None, ["llamacpp"], ("ignore_eos",), ""),  # through the pool min_tokens would be refused there
+        (None, ["vllm", "llamacpp"], ("ignore_eos",), ""),
+        (None, ["vllm", "other"], (), "--exact asks for it"),
+        (None, [], (), "--exact asks for it"),
+        (True, ["other"], ("ignore_eos", "min_tokens"), "then --no-exact"),
+        (True, ["llamacpp"], ("ignore_eos",), ""),
+        (False, ["vllm"], (), ""),
+    ],
+)
+def test_exact_lengths_are_asked_for_in_the_fields_that_all_servers_know(
+    asked: bool | None, kinds: list[ServerKind], fields: tuple[str, ...], note: str
+) -> None:
+    exact = Exactness(asked)
+    assert exact.names(kinds) == fields
+    assert note in exact.note(kinds)
+    assert bool(note) == bool(exact.note(kinds))
 
 
 async def test_a_server_that_is_not_there_is_told_before_the_bench() -> None:

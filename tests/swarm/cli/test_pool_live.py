@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -85,11 +86,82 @@ async def test_doctor_finds_no_fault_in_a_good_server(swarm, tmp_path: Path) -> 
     assert all(finding["level"] != "fail" for finding in json.loads(ran.out))
 
 
+EMBEDDED = f"{HEAD}[pool.embedded]\nenabled = true\n"
+
+
+def test_status_of_an_embedded_model_that_nobody_runs_says_who_starts_it(swarm, tmp_path: Path) -> None:
+    (tmp_path / "swarm.toml").write_text(EMBEDDED)
+    ran = swarm("pool", "status", cwd=tmp_path)
+    assert ran.code == 8
+    assert ran.out == "no model server is in the pool now\n"
+    assert 'the embedded model (tier "embedded") is not started: swarm pool serve or swarm daemon starts it' in ran.err
+    told = json.loads(swarm("pool", "status", "--json", cwd=tmp_path).out)
+    assert told == {"seen_from": "here", "endpoints": [], "not_started": ["embedded"]}
+
+
+@pytest.mark.parametrize("weights", ["", 'weights = "none.gguf"\n'])
+def test_doctor_knows_of_the_embedded_model(swarm, tmp_path: Path, weights: str) -> None:
+    if not weights:
+        weights = 'weights = "some.gguf"\n'
+        (tmp_path / "some.gguf").write_bytes(b"GGUF")
+    (tmp_path / "swarm.toml").write_text(EMBEDDED + weights)
+    ran = swarm("pool", "doctor", "--json", cwd=tmp_path)
+    (finding,) = json.loads(ran.out)
+    assert finding["subject"] == "embedded model"
+    good = "some" in weights and find_spec("xllamacpp") is not None
+    assert (ran.code, finding["level"], bool(finding["mend"])) == ((0, "ok", False) if good else (1, "fail", True))
+
+
+def test_an_endpoint_named_as_the_embedded_model_is_refused_beside_it(swarm, tmp_path: Path) -> None:
+    clash = '[[pool.endpoints]]\nname = "embedded"\nurl = "http://127.0.0.1:9"\n'
+    (tmp_path / "swarm.toml").write_text(EMBEDDED + clash)
+    ran = swarm("pool", "status", cwd=tmp_path)
+    assert ran.code == 3
+    assert "line 9: pool.endpoints[0].name: " in ran.err
+    assert "[pool.embedded] enabled = true" in ran.err
+    assert "give this endpoint another name, or set pool.embedded.enabled = false" in ran.err
+    (tmp_path / "swarm.toml").write_text(HEAD + clash)
+    assert swarm("config", "check", cwd=tmp_path).code == 0  # alone it is a name like any other
+
+
+def test_a_file_about_the_pool_alone_is_enough_for_its_commands(swarm, tmp_path: Path) -> None:
+    """The file that README.md shows."""
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    shown = text.partition("```toml\n[pool.gateway]")[2].partition("```")[0]
+    assert shown
+    (tmp_path / "swarm.toml").write_text("[pool.gateway]" + shown.replace("10.0.0.2:8000", "127.0.0.1:9"))
+    ran = swarm("pool", "bench", "--tier", "nosuch", cwd=tmp_path)
+    assert "--tier takes one of: quick, strong" in ran.err
+    ran = swarm("pool", "explain", "some-request", cwd=tmp_path)
+    assert ran.code == 4
+    assert f"no gateway answers at {tmp_path / 'pool.sock'}" in ran.err
+    assert "swarm pool serve" in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve", "--endpoint", "{}"),
+        ("doctor", "{}"),
+        ("bench", "--url", "{}"),
+        ("add", "box", "{}"),
+    ],
+)
+@pytest.mark.parametrize("url", ["localhost:8000", "http://h:port", "http://h/v1?x=1", "me:s3cret@h"])
+def test_a_wrong_address_reads_the_same_wherever_it_is_given(swarm, words: tuple[str, ...], url: str) -> None:
+    ran = swarm("pool", *(word.format(url) for word in words))
+    assert ran.code == 3
+    assert ran.err.startswith("error: url: ")
+    assert "mend: " in ran.err
+    for alien in ("Value error", "pydantic", "Traceback", "s3cret"):
+        assert alien not in ran.err
+
+
 def test_doctor_says_what_is_no_address(swarm, tmp_path: Path) -> None:
     ran = swarm("pool", "doctor", "ftp://x", cwd=tmp_path)
-    assert ran.code == 8
-    assert "starts with http" in ran.err
-    assert "Traceback" not in ran.err
+    assert ran.code == 3
+    assert "is no http:// or https:// address" in ran.err
+    assert "Value error" not in ran.err
 
 
 def test_explain_shows_who_was_left_out_and_what_came_of_it(swarm) -> None:
@@ -120,6 +192,6 @@ def test_nothing_is_changed_without_a_daemon_and_a_wrong_setting_is_named(swarm,
     assert ran.code == 4
     assert "swarm daemon" in ran.err
     ran = swarm("pool", "add", "b", "http://h", "--tools", "maybe", cwd=tmp_path)
-    assert (ran.code, "tools:" in ran.err) == (8, True)
+    assert (ran.code, "tools: must be one of" in ran.err) == (3, True)
     ran = swarm("pool", "add", "b", "http://h", "--key-env", "SWARM_NO_SUCH_KEY", cwd=tmp_path)
     assert "SWARM_NO_SUCH_KEY is not set" in ran.err

@@ -1,0 +1,69 @@
+"""The model servers that a command is given: on its command line, by the settings, and the embedded one beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
+from platformdirs import user_log_path
+from pydantic import SecretStr, ValidationError
+
+from pool.config import EndpointConfig, PoolConfig
+from pool.embedded import serve_embedded
+from swarm.config import Settings, missing_keys
+from swarm.config_text import problems
+from swarm.errors import ConfigError
+
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key-env", help="Name of an environment variable that holds its key.", show_default=False, metavar="VARIABLE"
+    ),
+]
+
+
+def server(told: Mapping[str, object], key_env: str | None = None) -> EndpointConfig:
+    """The endpoint with these settings. Raises ConfigError for a setting that cannot be, or a variable that is not set.
+
+    The key is read here, once; it goes into no message.
+    """
+    try:
+        endpoint = EndpointConfig.model_validate(told)
+    except ValidationError as error:
+        found = problems(error, EndpointConfig, "")
+        mend = "give the server's base address, like http://127.0.0.1:8000"
+        if any(problem.key != "url" for problem in found):
+            mend = "correct what is named; each setting: swarm config explain pool.endpoints"
+        raise ConfigError("; ".join(map(str, found)), mend) from None
+    return endpoint if key_env is None else endpoint.model_copy(update={"api_key": _key(key_env)})
+
+
+def configured(settings: Settings) -> PoolConfig:
+    """The pool of the settings, for whoever asks its servers. Raises ConfigError where a key is missing."""
+    if missing := missing_keys(settings):
+        listed = "\n".join(f"  {problem}" for problem in missing)
+        raise ConfigError(f"keys are missing\n{listed}", "set these variables where this command is started")
+    return settings.pool
+
+
+@asynccontextmanager
+async def with_embedded(config: PoolConfig) -> AsyncIterator[PoolConfig]:
+    """The pool with the embedded model among its endpoints, where it is enabled; served while the block runs."""
+    if not config.embedded.enabled:
+        yield config
+        return
+    log = user_log_path("agent-swarm") / "embedded.log"
+    async with serve_embedded(config.embedded, log=log, environ=os.environ) as own:
+        yield config.model_copy(update={"endpoints": (*config.endpoints, own)})
+
+
+def _key(variable: str) -> SecretStr:
+    value = os.environ.get(variable)
+    if not value:
+        raise ConfigError(
+            f"the environment variable {variable} is not set, or empty", "export it, or leave out --key-env"
+        )
+    return SecretStr(value)

@@ -24,7 +24,6 @@ from pool.profiles.recipes import Recipe, Server
 
 STARTING = 1800.0  # seconds; large weights take minutes to load
 STOPPING = 45.0  # seconds from SIGTERM to SIGKILL: longer than the drain that the recipe gives
-LONGEST = 107  # bytes of a unix socket's address (unix(7): sun_path)
 LOOK = 0.5  # seconds between looks at a starting server
 TAIL = 12  # lines of the log shown with an error
 KILLED = 60  # looks, 50 ms apart, at a killed group until it is gone
@@ -101,7 +100,7 @@ async def run(
     """The servers of a recipe, for as long as the block runs; they are started together and all answer inside it.
 
     ``devices`` are CUDA_VISIBLE_DEVICES, one for each server in turn. Raises LaunchError, and PoolConfigError for a
-    port that is taken or a local socket whose address is too long.
+    port that is taken.
     """
     ports = [_port(server) for server in recipe.servers]
     for port in ports:
@@ -222,14 +221,9 @@ async def _healthy(client: httpx.AsyncClient) -> bool:
 
 
 def _homes(server: Server) -> set[Path]:
-    """Folders of the local sockets that a server binds. Raises PoolConfigError for one the kernel would not bind."""
+    """Folders of the local sockets that a server binds."""
     told = (server.endpoint.kv_events, server.endpoint.kv_replay) if server.endpoint else ()
-    sockets = [Path(one.removeprefix("ipc://")) for one in told if one and one.startswith("ipc://")]
-    for one in sockets:
-        if (length := len(os.fsencode(one))) > LONGEST:
-            told_long = f"the local socket {one} has {length} bytes, the kernel takes {LONGEST}"
-            raise PoolConfigError(f"{told_long}; set XDG_STATE_HOME to a shorter folder")
-    return {one.parent for one in sockets}
+    return {Path(one.removeprefix("ipc://")).parent for one in told if one and one.startswith("ipc://")}
 
 
 def _port(server: Server) -> int:

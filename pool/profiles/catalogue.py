@@ -6,6 +6,7 @@ Outputs). Parameter counts follow from the sizes; the tests hold them against th
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -180,15 +181,37 @@ CATALOGUE: Mapping[str, Model] = MappingProxyType({model.name: model for model i
 def find(name: str) -> Model:
     """The model in a folder of that path, else the one of that name, whatever its case and with or without its owner.
 
-    Raises PoolConfigError, naming what is known.
+    Raises PoolConfigError, naming what is known, or what is wrong with the folder.
     """
-    if (folder := Path(name).expanduser()).is_dir():
+    if (folder := _folder(name)) is not None:
         return read(folder)
-    if "/" not in name or name.lower() not in {known.lower() for known in CATALOGUE}:
-        hits = [known for known in CATALOGUE if known.lower().split("/")[1] == name.lower()]
-    else:
-        hits = [known for known in CATALOGUE if known.lower() == name.lower()]
+    wanted = name.lower()
+    hits = [known for known in CATALOGUE if wanted in {known.lower(), known.lower().split("/")[1]}]
     if len(hits) == 1:
         return CATALOGUE[hits[0]]
-    known = ", ".join(CATALOGUE)
-    raise PoolConfigError(f"{name!r} is neither a folder here nor a model that is known by name; known are: {known}")
+    short = {known.lower().split("/")[1]: known for known in CATALOGUE}
+    near = difflib.get_close_matches(wanted.rpartition("/")[2], short, n=3)
+    meant = f"did you mean {' or '.join(short[one] for one in near)}? " if near else ""
+    raise PoolConfigError(
+        f"{name!r} is neither a folder here nor a model that is known by name; {meant}known are: {', '.join(CATALOGUE)}"
+    )
+
+
+def _folder(name: str) -> Path | None:
+    """The folder of that path; None for what can only be a name. Raises PoolConfigError for any other path."""
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path
+        is_file = path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise PoolConfigError(
+            f"{name[:60]!r} cannot be looked at: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    if is_file:
+        raise PoolConfigError(f"{name} is a file; name the Hugging Face folder that it lies in: {path.parent}")
+    if name.startswith((".", "/", "~")):
+        raise PoolConfigError(
+            f"there is no folder {path}; name a Hugging Face folder, or a model that is known by name"
+        )
+    return None

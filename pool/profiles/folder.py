@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pool.errors import PoolConfigError
 from pool.profiles.models import BITS, Model, Shape, Sizes, counted
 
@@ -31,33 +33,74 @@ _TEMPLATE_TOOLS = (  # what a chat template writes around a tool call, and vLLM'
 )
 
 
+_NO_WRITERS = (  # what the name of an architecture without a language model's head ends with
+    "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForPreTraining",
+    "ForImageClassification", "ForObjectDetection", "ForCTC", "ForAudioClassification", "RewardModel", "Model",
+)  # fmt: skip
+_WRITERS = ("LMHeadModel", "ChatModel", "ChatGLMModel")  # those that end like them and do write
+
+
+class LackError(ValueError):
+    """What a config.json lacks for a plan, in words whose subject is the file."""
+
+
 def read(folder: Path) -> Model:
     """The model in a folder as `save_pretrained` writes it. Raises PoolConfigError naming what is missing or wrong."""
     path = folder / "config.json"
+    told = _told(folder, path)
+    try:
+        return _model(folder, told)
+    except OSError as error:
+        raise PoolConfigError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
+    except LackError as error:
+        raise PoolConfigError(f"{path} {error}") from None
+    except ValidationError as error:
+        wrong = ", ".join(str(detail["loc"][0]) for detail in error.errors(include_url=False))
+        raise PoolConfigError(f"{path} has values of the wrong kind (for {wrong})") from None
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise PoolConfigError(f"{path} has a value of the wrong kind ({str(error)[:120]})") from None
+
+
+def _told(folder: Path, path: Path) -> dict[str, Any]:
     try:
         told = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise PoolConfigError(f"{folder} has no config.json; name a Hugging Face folder or a known model") from None
-    except (OSError, ValueError) as error:
-        raise PoolConfigError(f"{path} cannot be read: {error}") from None
+        raise PoolConfigError(_nothing(folder)) from None
+    except OSError as error:
+        raise PoolConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise PoolConfigError(f"{path} is no JSON ({error}); download the model anew") from None
     if not isinstance(told, dict):
-        raise PoolConfigError(f"{path} is no JSON object")
-    try:
-        return _model(folder, told)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise PoolConfigError(f"{path} lacks a size that a plan needs, or it is odd: {error!r}") from None
+        raise PoolConfigError(f"{path} is no JSON object; name a Hugging Face folder")
+    return told
+
+
+def _nothing(folder: Path) -> str:
+    if any(folder.glob("*.gguf")):
+        return f"{folder} has GGUF files and no config.json: that is llama.cpp's form; name a Hugging Face folder"
+    inner = next((one.parent for one in sorted(folder.glob("**/config.json"))[:1]), None)
+    hint = f"did you mean {inner}?" if inner else "name a Hugging Face folder or a known model"
+    return f"{folder} has no config.json; {hint}"
+
+
+def _writes(kind: str, told: Mapping[str, Any]) -> bool:
+    """Whether such a model goes on with a text, as far as its architecture's name tells."""
+    return not told.get("is_encoder_decoder") and (kind.endswith(_WRITERS) or not kind.endswith(_NO_WRITERS))
 
 
 def _model(folder: Path, told: Mapping[str, Any]) -> Model:
     text = {**told, **told["text_config"]} if isinstance(told.get("text_config"), dict) else dict(told)
+    kind = _kind(told)
+    if not _writes(kind, told):
+        raise LackError(f"is of a {kind}, which is no causal language model: agents cannot talk to it")
     shape = shape_of(text)
     stored, bits_known = _stored(told, text)
-    measured = sum(file.stat().st_size for file in folder.glob("*.safetensors")) or None
+    measured = sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.is_file()) or None
     parameters, active = (None, None) if shape.linear else counted(_sizes(text, shape), _attention(text, shape))
     parser, evidence = _tools(folder)
     return Model(
         name=folder.resolve().name,
-        kind=(told.get("architectures") or [str(text.get("model_type", "unknown"))])[0],
+        kind=kind,
         shape=shape,
         window=_window(text),
         parameters=parameters,
@@ -73,6 +116,11 @@ def _model(folder: Path, told: Mapping[str, Any]) -> Model:
         if bits_known
         else (f"its quantisation is not known here; {BITS[stored]:g} bits a weight are assumed",),
     )
+
+
+def _kind(told: Mapping[str, Any]) -> str:
+    listed = told.get("architectures")
+    return str(listed[0] if isinstance(listed, list) and listed else told.get("model_type") or "unknown")
 
 
 def described(name: str, kind: str, sizes: Mapping[str, Any], facts: Mapping[str, Any]) -> Model:
@@ -94,8 +142,11 @@ def described(name: str, kind: str, sizes: Mapping[str, Any], facts: Mapping[str
 
 
 def shape_of(text: Mapping[str, Any]) -> Shape:
-    """The shape in the words of a config.json. Raises KeyError, TypeError and ValueError for one that lacks a size."""
-    layers, hidden, heads = int(text["num_hidden_layers"]), int(text["hidden_size"]), int(text["num_attention_heads"])
+    """The shape in the words of a config.json.
+
+    Raises LackError for one without a size that it needs, TypeError and ValueError for values of the wrong kind.
+    """
+    layers, hidden, heads = (_size(text, name) for name in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
     rank = text.get("kv_lora_rank")
     types = text.get("layer_types") or []
     reach = int(text.get("sliding_window") or 0) if text.get("use_sliding_window", True) else 0
@@ -116,16 +167,26 @@ def shape_of(text: Mapping[str, Any]) -> Shape:
         sliding=sliding,
         reach=reach if sliding else 0,
         linear=linear,
-        latent=int(rank) + int(text["qk_rope_head_dim"]) if rank else None,
+        latent=int(rank) + _size(text, "qk_rope_head_dim") if rank else None,
     )
+
+
+def _size(text: Mapping[str, Any], name: str) -> int:
+    """A size that must be there. Raises LackError."""
+    told = text.get(name)
+    if told is None:
+        raise LackError(f"lacks {name}, which a plan needs: it is no language model's, or not whole")
+    if isinstance(told, bool) or not isinstance(told, int) or told < 1:
+        raise LackError(f"says {name} = {json.dumps(told)[:60]}, which must be a whole number above zero")
+    return told
 
 
 def _attention(text: Mapping[str, Any], shape: Shape) -> int:
     """Parameters of one attention layer."""
     if shape.latent is None:
         return shape.hidden * shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads)
-    rank, rope = int(text["kv_lora_rank"]), int(text["qk_rope_head_dim"])
-    plain, value = int(text["qk_nope_head_dim"]), int(text["v_head_dim"])
+    rank, rope = _size(text, "kv_lora_rank"), _size(text, "qk_rope_head_dim")
+    plain, value = _size(text, "qk_nope_head_dim"), _size(text, "v_head_dim")
     query = text.get("q_lora_rank")
     asked = shape.heads * (plain + rope)
     queries = int(query) * (shape.hidden + asked) if query else shape.hidden * asked
@@ -143,7 +204,7 @@ def _sizes(text: Mapping[str, Any], shape: Shape) -> Sizes:
     expert_inner = int(text.get("moe_intermediate_size") or inner)
     shared = int(text.get("shared_expert_intermediate_size") or expert_inner * int(text.get("n_shared_experts") or 0))
     return Sizes(
-        vocab=int(text["vocab_size"]),
+        vocab=_size(text, "vocab_size"),
         hidden=shape.hidden,
         layers=shape.layers,
         inner=inner,
@@ -163,6 +224,8 @@ def _experts(text: Mapping[str, Any]) -> int:
 def _stored(told: Mapping[str, Any], text: Mapping[str, Any]) -> tuple[str, bool]:
     """How the weights are kept, and whether that is known rather than assumed."""
     if quant := told.get("quantization_config") or text.get("quantization_config"):
+        if not isinstance(quant, dict):
+            raise LackError("has a quantization_config that is no table")
         method = str(quant.get("quant_method", ""))
         if quant.get("bits") in {4, 8}:
             return f"int{quant['bits']}", True

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
+from pool.address import SOCKET_LIMIT
+from pool.errors import PoolConfigError
 from pool.profiles.gpus import Gpu
 from pool.profiles.models import Model
 from pool.profiles.versions import Kind
@@ -41,7 +44,8 @@ class Variable(Frozen):
 class Wish(Frozen):
     """What a recipe is asked for. None is left to the recipe; ``path`` is what vLLM is told to load.
 
-    ``host_memory`` is in GiB. ``run`` is a folder of ours for sockets of local servers.
+    ``host_memory`` is in GiB. ``run`` is a folder of ours for sockets of local servers. ``notes`` tell what of it was
+    made otherwise than it was asked.
     """
 
     profile: str
@@ -64,6 +68,7 @@ class Wish(Frozen):
     reasoning_parser: str | None = None
     chat_template: str | None = None
     libraries: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def seats(self) -> int:
@@ -144,8 +149,15 @@ def parsers(wish: Wish) -> list[Piece]:
 
 
 def socket(wish: Wish, what: str) -> str:
-    """The address of a local socket of one server: in our own folder, so that other hosts and users see none."""
-    return f"ipc://{wish.run}/{wish.port}-{what}.sock"
+    """The address of a local socket of one server: in our own folder, so that other hosts and users see none.
+
+    Raises PoolConfigError where the kernel would not bind it.
+    """
+    path = f"{wish.run}/{wish.port}-{what}.sock"
+    if (length := len(os.fsencode(path))) > SOCKET_LIMIT:
+        told_long = f"the local socket {path} has {length} bytes, the kernel takes {SOCKET_LIMIT}"
+        raise PoolConfigError(f"{told_long}; set XDG_STATE_HOME to a shorter folder")
+    return f"ipc://{path}"
 
 
 def always() -> list[Variable]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from pool.profiles.gpus import GIB, Gpu
 from pool.profiles.models import BITS, Model
 from pool.profiles.sizing import (
@@ -15,18 +18,20 @@ from pool.profiles.sizing import (
     loaded,
     longest_window,
     splits,
+    too_long,
 )
 
 
 def plan(model: Model, gpu: Gpu, wanted: Wanted) -> Plan:
     """How the model would be served on that GPU."""
     ways = splits(model, gpu, wanted)
-    window = longest_window(model, ways, wanted)
+    one = {"count": 1} if gpu.maker == "cpu" else {}
+    window = longest_window(model, ways, wanted.model_copy(update=one))
     way = chosen(ways, window, wanted)
     fits = way.sessions(window) > 0
     per_server = max(1, way.sessions(window))
     needed = -(-(wanted.sessions or 1) // per_server)  # servers for the sessions asked for
-    count = wanted.count or way.tensor_parallel * needed
+    count = 1 if gpu.maker == "cpu" else wanted.count or way.tensor_parallel * needed
     made = Plan(
         model=model,
         gpu=gpu,
@@ -77,7 +82,7 @@ def _memory(made: Plan) -> list[Line]:
         why = (
             "as asked (VLLM_CPU_KVCACHE_SPACE)" if given else f"{CPU_SPACE:g} GiB assumed; --host-memory says otherwise"
         )
-        return [Line(what="room for KV", value=gib(way.room), why=why)]
+        return [Line(what="room for KV", value=gib(way.room), why=f"{why}; the weights come on top of it")]
     apart = f"{way.tensor_parallel} GPUs a server" if way.tensor_parallel > 1 else "1 GPU a server"
     choice = "the one with room for most agents" if made.wanted.sessions else "the narrowest split that fits"
     link = "" if way.tensor_parallel == 1 or gpu.linked else "; over PCIe, which slows each layer's exchange"
@@ -97,16 +102,25 @@ def _memory(made: Plan) -> list[Line]:
 def _capacity(made: Plan) -> list[Line]:
     model, way, shape = made.model, made.split, made.model.shape
     bits = kv_bits_of(made.wanted, made.gpu)
+    on_cpu = made.gpu.maker == "cpu"
     if shape.latent is not None:
-        form = f"MLA: {shape.latent} values x {shape.full} layers x {bits} bits; every GPU holds all of it"
+        form = f"MLA: {shape.latent} values x {shape.full} layers x {bits} bits" + (
+            "" if on_cpu else "; every GPU holds all of it"
+        )
     else:
         heads = -(-shape.kv_heads // way.tensor_parallel)
-        form = f"2 x {heads} KV heads x {shape.head_dim} x {shape.full} layers x {bits} bits, on each GPU"
+        form = f"2 x {heads} KV heads x {shape.head_dim} x {shape.full} layers x {bits} bits" + (
+            "" if on_cpu else ", on each GPU"
+        )
     if shape.sliding:
         form += f"; {shape.sliding} sliding layers hold {shape.reach} tokens, {gib(way.fixed)} a context"
     if shape.linear:
         form += f"; the states of {shape.linear} linear layers are not counted"
     own = f"the model's own is {model.window}" if model.window else "the model's own is unknown"
+    if model.window and made.window < model.window and made.wanted.window is None:
+        own = f"cut to what fits; {own}"
+    servers = "1 server" if made.replicas == 1 else f"{made.replicas} servers"
+    gpus = "" if on_cpu else f", {made.count} GPU{'s' if made.count > 1 else ''} in all"
     return [
         Line(what="KV a token", value=f"{way.per_token / 1024:.1f} KiB", why=form),
         Line(what="window", value=f"{made.window} tokens", why=own),
@@ -118,7 +132,7 @@ def _capacity(made: Plan) -> list[Line]:
         Line(
             what="agents at the full window",
             value=f"{made.sessions}",
-            why=f"{way.sessions(made.window)} a server x {made.replicas} of them on {made.count}",
+            why=f"{way.sessions(made.window)} a server x {servers}{gpus}",
         ),
     ]
 
@@ -135,15 +149,37 @@ def _speed(made: Plan) -> list[Line]:
 
 
 def _remedies(made: Plan) -> list[str]:
-    found = []
+    on_cpu = made.gpu.maker == "cpu"
+    found: list[str] = []
     if not made.fits:
-        found += _fitting(made)
+        found += _fitting_cpu(made) if on_cpu else _fitting(made)
     elif made.wanted.sessions and made.sessions < made.wanted.sessions:
         found.append(f"{made.wanted.sessions} agents were asked for and {made.sessions} fit; the others' KV is evicted")
-        found.append("profile offload keeps it in host memory: " + _offload(made))
+        more = f"--host-memory {_memory_for(made, made.wanted.sessions)} holds it"
+        found.append(more if on_cpu else "profile offload keeps it in host memory: " + _offload(made))
     if made.gpu.fp8 and made.wanted.kv_bits == 16 and (found or made.sessions < 4):
         found.append("--kv-bits 8 (--kv-cache-dtype fp8) doubles the tokens that fit, at some cost in accuracy")
-    return found + _formats(made)
+    return [*_otherwise(made), *found, *_formats(made)]
+
+
+def _otherwise(made: Plan) -> Iterator[str]:
+    """What was planned otherwise than it was asked."""
+    if remark := too_long(made.model, made.wanted.window):
+        yield remark
+    if made.gpu.maker == "cpu" and (made.wanted.count or 1) > 1:
+        yield "a plan for a CPU is of one server: --count counts GPUs, and is left out"
+
+
+def _fitting_cpu(made: Plan) -> list[str]:
+    longest = made.split.longest // 1024 * 1024
+    shorter = f"--window {longest} does, and " if longest >= 1024 else ""
+    enough = f"--host-memory {_memory_for(made, 1)} (GiB) holds it"
+    return [f"one context of {made.window} tokens does not fit; {shorter}{enough}"]
+
+
+def _memory_for(made: Plan, sessions: int) -> int:
+    """Whole GiB of KV cache for so many contexts."""
+    return math.ceil(sessions * (made.window * made.split.per_token + made.split.fixed) / GIB)
 
 
 def _fitting(made: Plan) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pool.config import EndpointConfig
 from pool.errors import PoolConfigError
 from pool.profiles.parts import Made, Part, Role
-from pool.profiles.pieces import Piece, Variable, Wish, agents, always, flag, window
+from pool.profiles.pieces import Piece, Variable, Wish, agents, always, flag, socket, window
 from pool.profiles.shapes import profile
 from pool.profiles.versions import Release, order
 from pool.types import Frozen
@@ -79,15 +79,14 @@ def recipe(wish: Wish, release: Release) -> Recipe:
         kept = []
         for piece in _pieces(wish, part):
             doubts = list(_doubts(piece, release))
-            if not doubts:
+            lack = next((why for known, why in doubts if known is False), None)
+            if lack is None:
                 kept.append(piece)
-            elif not any(known is False for known, _ in doubts):
-                kept.append(piece)
-                unconfirmed.append(Doubt(words=piece.words, why=doubts[0][1]))
+                unconfirmed += [Doubt(words=piece.words, why=why) for _, why in doubts[:1]]
             elif piece.must:
-                raise PoolConfigError(f"profile {wish.profile} needs {' '.join(piece.words)}: {doubts[0][1]}")
+                raise PoolConfigError(f"profile {wish.profile} needs {piece.words[0]}: {lack}")
             else:
-                dropped.append(Doubt(words=piece.words, why=next(why for known, why in doubts if known is False)))
+                dropped.append(Doubt(words=piece.words, why=lack))
         servers.append(_server(wish, made, part, _paired(kept)))
     return Recipe(
         profile=wish.profile,
@@ -95,7 +94,7 @@ def recipe(wish: Wish, release: Release) -> Recipe:
         servers=tuple(servers),
         first=made.first,
         modules=made.modules,
-        notes=(*made.notes, *wish.model.notes, *_said(wish)),
+        notes=(*wish.notes, *made.notes, *wish.model.notes, *_said(wish)),
         dropped=_once(dropped),
         unconfirmed=_once(unconfirmed),
     )
@@ -131,6 +130,7 @@ def _server(wish: Wish, made: Made, part: Part, pieces: tuple[Piece, ...]) -> Se
     label = name if part.role == "both" else f"{name}-{part.role}"
     events = next((p.words[1] for p in pieces if p.words[0] == "--kv-events-config"), None)
     port = wish.port + part.port
+    at = wish.model_copy(update={"port": port})
     endpoint = None
     if part.role != "ffn":
         endpoint = EndpointConfig(
@@ -141,8 +141,8 @@ def _server(wish: Wish, made: Made, part: Part, pieces: tuple[Piece, ...]) -> Se
             scheduling="priority" if any(p.words[0] == "--scheduling-policy" for p in pieces) else None,
             share_group=made.share_group,
             role=part.role,
-            kv_events=f"ipc://{wish.run}/{port}-events.sock" if events else None,
-            kv_replay=f"ipc://{wish.run}/{port}-replay.sock" if events else None,
+            kv_events=socket(at, "events") if events else None,
+            kv_replay=socket(at, "replay") if events else None,
         )
     env = (*always(), *part.env)
     return Server(name=label, role=part.role, model=wish.path, pieces=pieces, env=env, endpoint=endpoint)

@@ -75,6 +75,11 @@ class Plan(Frozen):
     remedies: tuple[str, ...] = ()
 
     @property
+    def where(self) -> str:
+        """What it was planned for, in words."""
+        return "a CPU" if self.gpu.maker == "cpu" else f"{self.count} x {self.gpu.name}"
+
+    @property
     def sessions(self) -> int:
         """Agents that hold a full window at once, over all replicas."""
         return self.replicas * self.split.sessions(self.window)
@@ -129,11 +134,18 @@ def chosen(ways: list[Split], window: int, wanted: Wanted) -> Split:
     return next((way for way in able if held(way) >= (wanted.sessions or 0)), max(able, key=held))
 
 
+def too_long(model: Model, window: int | None) -> str:
+    """The remark for a window that is longer than the model's own; empty for any other."""
+    if window is None or model.window is None or window <= model.window:
+        return ""
+    return f"a window of {window} tokens was asked for; {model.name} has {model.window}, which is taken"
+
+
 def longest_window(model: Model, ways: list[Split], wanted: Wanted) -> int:
     """The window to plan for: as asked, but never past the model's own; else its own, or what of it fits."""
     own = model.window or 32768
     if wanted.window:
-        return min(wanted.window, own)
+        return min(wanted.window, model.window or wanted.window)
     if wanted.count is None:
         return own  # as many GPUs as it takes
     fits = max(way.longest for way in ways)

@@ -53,22 +53,38 @@ class Release:
     version: str
     told: Mapping[Kind, frozenset[str]] | None = None
 
+    @property
+    def assumed(self) -> str | None:
+        """The release of the table that stands for one older or newer than all of it; None where none need be.
+
+        It lends its lacks alone: what it has is unconfirmed for the other.
+        """
+        oldest, newest = releases()[0], releases()[-1]
+        if self.told is not None or order(oldest) <= order(self.version) <= order(newest):
+            return None
+        return newest if order(self.version) > order(newest) else oldest
+
     def knows(self, kind: Kind, name: str) -> bool | None:
         """Whether this release has a flag, parser or connector; None where that cannot be told from here."""
         if self.told is not None:
             return name in self.told[kind]
         seen = table()[kind].get(name, ())
-        known = [release in seen for release in around(self.version)]
-        return known[0] if known and len(set(known)) == 1 else None
+        known = {release in seen for release in around(self.assumed or self.version)}
+        if self.assumed:
+            return None if True in known else False
+        return known.pop() if len(known) == 1 else None
 
     def why(self, kind: Kind, name: str) -> str:
         """The reason in words for an answer that was not yes."""
         first = since(kind, name)
         if self.knows(kind, name) is False:
-            return f"vLLM {self.version} has none" + (f"; {first} is the first one seen to have it" if first else "")
-        if first is None:
-            return "it is in no vLLM release that is known here"
-        return f"not confirmed for vLLM {self.version}: known are {', '.join(releases())}, first in {first}"
+            whose = f"{self.assumed}, which is taken for {self.version}," if self.assumed else self.version
+            return f"vLLM {whose} has none" + (f"; {first} is the first one seen to have it" if first else "")
+        if self.assumed:
+            return f"not confirmed for vLLM {self.version}: {self.assumed} has it"
+        seen = [(release, release in table()[kind].get(name, ())) for release in around(self.version)]
+        told = " and ".join(f"{release} has {'it' if has else 'none'}" for release, has in seen)
+        return f"not confirmed for vLLM {self.version}: {told}"
 
 
 def around(version: str) -> Iterable[str]:
@@ -76,4 +92,4 @@ def around(version: str) -> Iterable[str]:
     mine = order(version)
     below = [release for release in releases() if order(release) <= mine]
     above = [release for release in releases() if order(release) >= mine]
-    return {below[-1], above[0]} if below and above else ()
+    return dict.fromkeys((below[-1], above[0])) if below and above else ()

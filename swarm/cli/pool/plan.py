@@ -70,8 +70,7 @@ def _document(made: Plan) -> dict[str, object]:
 
 def _print(made: Plan) -> None:
     verdict = "fits" if made.fits else "does not fit"
-    where = "a CPU" if made.gpu.maker == "cpu" else f"{made.count} x {made.gpu.name}"
-    screen.say(f"{made.model.name} {verdict} {where}\n")
+    screen.say(f"{made.model.name} {verdict} {made.where}\n")
     screen.table(("what", "value", "because"), [(line.what, line.value, line.why) for line in made.lines])
     for remedy in (*made.remedies, *made.model.notes):
         screen.hint(f"- {remedy}")

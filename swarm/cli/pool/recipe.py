@@ -77,7 +77,7 @@ def recipe(  # each option of a command is a parameter
     if json:
         screen.document(_document(made, judged, problems))
     else:
-        _print(made, judged, problems)
+        _print(made, judged, problems, asked_vllm=which is not None)
     if problems and which:
         raise typer.Exit(Code.FAULT)
 
@@ -88,11 +88,19 @@ async def _made(asked: Asked, name: str, python: str | None, version: str | None
     if python is None:
         release = Release(version or releases()[-1])
         made = made_recipe(wanted, release)
-        table = f"a table of vLLM {', '.join(releases())}"
-        return made, table, [f"{' '.join(doubt.words)}: {doubt.why}" for doubt in made.unconfirmed]
+        return made, f"a table of vLLM {', '.join(releases())}", _doubted(made, release)
     async with installed(python, os.environ) as found:
         made = made_recipe(wanted, found.release)
         return made, f"the vLLM {found.release.version} of {python}", await refusals(made, found)
+
+
+def _doubted(made: Recipe, release: Release) -> list[str]:
+    """What the table cannot confirm; one line for a release that it does not reach, whose every flag is in doubt."""
+    if release.assumed is None:
+        return [f"{doubt.words[0]}: {doubt.why}" for doubt in made.unconfirmed]
+    side = "newer" if release.assumed == releases()[-1] else "older"
+    beyond = f"vLLM {release.version} is {side} than all of the table, so no flag is confirmed for it"
+    return [f"{beyond}; it is assumed to take what {release.assumed} takes (--python asks an installed vLLM itself)"]
 
 
 def _document(made: Recipe, judged: str, problems: list[str]) -> dict[str, object]:
@@ -119,7 +127,7 @@ def _document(made: Recipe, judged: str, problems: list[str]) -> dict[str, objec
     }
 
 
-def _print(made: Recipe, judged: str, problems: list[str]) -> None:
+def _print(made: Recipe, judged: str, problems: list[str], *, asked_vllm: bool) -> None:
     screen.say(f"profile {made.profile} for vLLM {made.version}: {PROFILES[made.profile].about}")
     for name, mend in made.modules:
         screen.say(f"first: vLLM's Python needs the module {name}: {mend}")
@@ -132,7 +140,8 @@ def _print(made: Recipe, judged: str, problems: list[str]) -> None:
     for note in made.notes:
         screen.hint(f"note: {note}")
     if problems:
-        screen.say(f"\nchecked by {judged}: not good", style="fail")
+        verdict = "not good" if asked_vllm else "not all is confirmed"
+        screen.say(f"\nchecked by {judged}: {verdict}", screen.STYLES["fail" if asked_vllm else "warn"])
         for problem in problems:
             screen.say(f"  {problem}")
     else:

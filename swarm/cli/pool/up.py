@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,8 @@ from swarm.config import Settings
 from swarm.config_docs import toml_value
 from swarm.errors import ConfigError, DaemonError
 
+OF_THE_EMBEDDED = {"parallel", "threads", "weights"}
+OF_BOTH = {"embedded", "tier", "join", "config", "log", "json"}
 TOLD_EVERY = 10.0  # seconds between words about a server that starts
 
 
@@ -69,7 +71,9 @@ def up(
     chat_template: TemplateOption = None,
     python: PythonOption = None,
     devices: Annotated[list[str] | None, typer.Option(help="GPUs of a server, as 0,1; once for each.")] = None,
-    tier: Annotated[str, typer.Option(help="The tier that it serves.")] = "default",
+    tier: Annotated[
+        str | None, typer.Option("--tier", "-t", help="The tier that it serves.", show_default="default, or embedded")
+    ] = None,
     join: Annotated[bool, typer.Option("--join", help="Join it to the running gateway or daemon.")] = False,
     config: ConfigOption = None,
     embedded: Annotated[bool, typer.Option("--embedded", help="Serve the model that ships with the project.")] = False,
@@ -81,28 +85,49 @@ def up(
 ) -> None:
     """Serve a profile (or the embedded model) in the foreground and say how to join it; Ctrl-C stops it."""
     logs = log or user_log_path("agent-swarm") / ("embedded.log" if embedded else "pool")
-    if embedded and (name or model):
-        ctx.fail(
-            "the embedded model is the one that ships with the project: leave out PROFILE and --model, or --embedded"
-        )
+    _refuse_mixed(ctx, embedded=embedded)
     if embedded:
-        asked = {"parallel": parallel, "threads": threads, "weights": str(weights) if weights else None}
-        chosen = EmbeddedConfig.model_validate({"enabled": True} | {k: v for k, v in asked.items() if v is not None})
-        door.run(_serve(chosen, logs, json=json))
+        told = {"parallel": parallel, "threads": threads, "weights": str(weights) if weights else None, "tier": tier}
+        joining = door.loaded(ctx, config).settings if join else None
+        door.run(_serve(_chosen(told), logs, joining, json=json))
         return
     if name is None or model is None:
         ctx.fail("say what to serve: swarm pool up PROFILE --model MODEL, or swarm pool up --embedded")
-    with mended():
-        profile(name)
-    wanted = Asked(
+    asked = Asked(
         model, gpu, count, window, sessions, kv_bits, host_memory, port, connector, draft,
         tool_parser, reasoning_parser, chat_template,
     )  # fmt: skip
-    which = found_python(python)
-    if which is None:
-        raise ConfigError("no vLLM is installed here: there is no `vllm` on PATH", "name its Python with --python")
+    which = _python_for(name, python)
     settings = door.loaded(ctx, config).settings if join else None
-    door.run(_up(wanted, name, which, Launching(logs, tuple(devices or ()), tier, json, settings)))
+    door.run(_up(asked, name, which, Launching(logs, tuple(devices or ()), tier or "default", json, settings)))
+
+
+def _refuse_mixed(ctx: typer.Context, *, embedded: bool) -> None:
+    """Ends with a usage error where options of a profile and of the embedded model stand together."""
+    told = {one.name: ctx.get_parameter_source(one.name or "") for one in ctx.command.params}
+    given = [one for one in ctx.command.params if (how := told[one.name]) and how.name == "COMMANDLINE"]
+    names = {one.name: "PROFILE" if one.name == "name" else one.opts[0] for one in given}
+    own = names.keys() & OF_THE_EMBEDDED
+    if embedded and (wrong := names.keys() - own - OF_BOTH):
+        listed = ", ".join(names[one] for one in names if one in wrong)
+        ctx.fail(f"the embedded model is the one that ships with the project: leave out {listed}, or --embedded")
+    if own and not embedded:
+        ctx.fail(f"{', '.join(sorted(names[one] for one in own))} is for the embedded model: add --embedded")
+
+
+def _chosen(told: Mapping[str, object]) -> EmbeddedConfig:
+    """The embedded model as asked, and by default where nothing was said."""
+    return EmbeddedConfig.model_validate({"enabled": True} | {k: v for k, v in told.items() if v is not None})
+
+
+def _python_for(name: str, given: str | None) -> str:
+    """The Python whose vLLM serves a profile. Raises ConfigError for no such profile, and where there is no vLLM."""
+    with mended():
+        profile(name)
+    found = found_python(given)
+    if found is None:
+        raise ConfigError("no vLLM is installed here: there is no `vllm` on PATH", "name its Python with --python")
+    return found
 
 
 def joined(endpoint: EndpointConfig) -> dict[str, object]:
@@ -145,6 +170,8 @@ async def _up(asked: Asked, name: str, python: str, how: Launching) -> None:
         screen.hint(f"it needs, running before: {step}")
     for doubt in made.dropped:
         screen.hint(f"left out: {' '.join(doubt.words)} ({doubt.why})")
+    for note in made.notes:
+        screen.hint(f"note: {note}")
     for server in made.servers:
         screen.hint(f"starting {server.name}; its log is {how.logs / (server.name + '.log')}")
     await _while_wanted(_serving(made, python, how))
@@ -197,10 +224,10 @@ def _placed(one: Running, tier: str) -> EndpointConfig:
     return endpoint.model_copy(update={"tier": tier})
 
 
-async def _serve(config: EmbeddedConfig, log: Path, *, json: bool) -> None:
+async def _serve(config: EmbeddedConfig, log: Path, joining: Settings | None, *, json: bool) -> None:
     async def serving() -> None:
-        async with serve_embedded(config, log=log, environ=os.environ) as endpoint:
-            tell([endpoint], json=json)
+        async with serve_embedded(config, log=log, environ=os.environ) as endpoint, _member([endpoint], joining):
+            tell([endpoint], json=json, joined_already=joining is not None)
             if not json:
                 screen.hint(f"its log is {log}")
             await asyncio.Event().wait()

@@ -18,7 +18,7 @@ from pool.profiles.gpus import Gpu, gpu
 from pool.profiles.models import Model
 from pool.profiles.pieces import Wish
 from pool.profiles.plan import plan
-from pool.profiles.sizing import Plan, Wanted
+from pool.profiles.sizing import Plan, Wanted, too_long
 from swarm.errors import ConfigError
 
 ModelOption = Annotated[
@@ -95,7 +95,7 @@ def wish(asked: Asked, profile: str, python: str | None) -> Wish:
     made = planned(asked, model, on) if on else None
     if made and not made.fits:
         why = "; ".join(made.remedies) or "see `swarm pool plan`"
-        raise ConfigError(f"{model.name} does not fit {made.count} x {made.gpu.name} at {made.window} tokens", why)
+        raise ConfigError(f"{model.name} does not fit {made.where} at {made.window} tokens", why)
     folder = Path(asked.model).expanduser()
     return Wish.model_validate(
         {
@@ -107,7 +107,7 @@ def wish(asked: Asked, profile: str, python: str | None) -> Wish:
             "gpu": on,
             "tensor_parallel": made.split.tensor_parallel if made else asked.gpus or 1,
             "replicas": made.replicas if made else 1,
-            "window": made.window if made else asked.window or model.window,
+            "window": made.window if made else min(filter(None, (asked.window, model.window)), default=None),
             "sessions": made.split.sessions(made.window) if made else asked.sessions,
             "port": asked.port,
             "kv_bits": asked.kv_bits,
@@ -118,6 +118,7 @@ def wish(asked: Asked, profile: str, python: str | None) -> Wish:
             "reasoning_parser": asked.reasoning_parser,
             "chat_template": asked.chat_template,
             "libraries": libraries(python) if python else (),
+            "notes": (remark,) if (remark := too_long(model, asked.window)) else (),
         }
     )
 

@@ -134,11 +134,16 @@ def test_the_chat_template_tells_the_tool_parser(tmp_path: Path, template: str, 
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ("{", "cannot be read"),
+        ("{", "is no JSON"),
         ("[]", "no JSON object"),
         ({"hidden_size": 64}, "num_hidden_layers"),
         (LLAMA | {"num_hidden_layers": "many"}, "many"),
-        (LLAMA | {"num_attention_heads": 0}, "odd"),
+        (LLAMA | {"num_attention_heads": 0}, "num_attention_heads = 0, which must be a whole number above zero"),
+        (LLAMA | {"quantization_config": [4]}, "quantization_config that is no table"),
+        (LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": "long"}}, "wrong kind"),
+        (LLAMA | {"architectures": ["BertModel"]}, "BertModel, which is no causal language model"),
+        (LLAMA | {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "no causal"),
+        ("[" * 100_000, "is no JSON"),
     ],
 )
 def test_a_broken_config_is_refused_in_words(tmp_path: Path, config: object, told: str) -> None:
@@ -146,6 +151,42 @@ def test_a_broken_config_is_refused_in_words(tmp_path: Path, config: object, tol
         read(folder(tmp_path, config))
 
 
-def test_a_folder_without_config_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(PoolConfigError, match=r"no config\.json"):
+@pytest.mark.parametrize(
+    "kind", ["GPT2LMHeadModel", "ChatGLMModel", "Gemma3ForConditionalGeneration", "NewForCausalLM"]
+)
+def test_whoever_writes_text_is_a_model_whatever_its_name(tmp_path: Path, kind: str) -> None:
+    assert read(folder(tmp_path, LLAMA | {"architectures": [kind]})).kind == kind
+
+
+def test_a_folder_without_config_is_no_model_and_one_further_in_is_pointed_at(tmp_path: Path) -> None:
+    with pytest.raises(PoolConfigError, match=r"no config\.json; name a"):
         find(str(tmp_path))
+    (tmp_path / "inner").mkdir()
+    folder(tmp_path / "inner", LLAMA)
+    with pytest.raises(PoolConfigError, match=r"did you mean .*/inner\?"):
+        find(str(tmp_path))
+    (tmp_path / "w.gguf").touch()
+    with pytest.raises(PoolConfigError, match=r"GGUF files .* name a Hugging Face folder"):
+        find(str(tmp_path))
+
+
+def test_weights_that_are_links_to_nowhere_count_as_not_there(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "blob")
+    assert read(folder(tmp_path, LLAMA)).weight_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("./none", "there is no folder none"),
+        ("/none/at/all", "there is no folder /none/at/all"),
+        ("qwen3-9b", r"did you mean .*Qwen/Qwen3-8B"),
+        ("x" * 5000, "cannot be looked at: File name too long"),
+        ("a\0b", "neither a folder here nor a model"),
+        ("~nobody-has-this-name/m", "cannot be looked at"),
+        (__file__, "is a file; name the Hugging Face folder"),
+    ],
+)
+def test_what_is_no_model_is_told_apart(name: str, told: str) -> None:
+    with pytest.raises(PoolConfigError, match=told):
+        find(name)

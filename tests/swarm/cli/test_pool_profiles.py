@@ -51,7 +51,7 @@ def test_a_plan_that_does_not_fit_has_its_own_exit_code_and_says_what_would(swar
         (("recipe", "agents", "--model", "llama-3.3-70b-instruct", "--gpu", "l4", "--count", "1"), "does not fit"),
         (("recipe", "agents", "--model", "qwen3-8b", "--python", "/no", "--version", "0.33.0"), "one of the two"),
         (("up", "agents", "--model", "qwen3-8b", "--python", "/nowhere/python"), "cannot be run"),
-        (("bench", "--url", "nonsense"), "no address"),
+        (("bench", "--url", "nonsense"), "did you mean http://nonsense?"),
         (("bench", "--url", "http://h", "--trace", "/no/such.csv"), "cannot be read"),
         (("bench", "--url", "http://h", "--key-env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
     ],
@@ -65,9 +65,52 @@ def test_what_cannot_be_is_refused_in_one_line_with_a_mend(swarm, words: tuple[s
 
 
 def test_the_embedded_model_takes_no_other_name(swarm) -> None:
-    ran = swarm("pool", "up", "--embedded", "--model", "qwen3-8b")
+    ran = swarm("pool", "up", "agents", "--embedded", "--model", "qwen3-8b", "--tier", "t")
     assert ran.code == 2
-    assert "leave out PROFILE" in " ".join(ran.err.split())
+    assert "leave out PROFILE, --model, or" in " ".join(ran.err.split())
+    ran = swarm("pool", "up", "agents", "--model", "qwen3-8b", "--parallel", "2")
+    assert ran.code == 2
+    assert "--parallel is for the embedded model: add --embedded" in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize(("version", "side", "taken"), [("9.9", "newer", "0.33.0"), ("0.1", "older", "0.20.2")])
+def test_a_release_that_the_table_does_not_reach_is_told_of_in_one_line(
+    swarm, version: str, side: str, taken: str
+) -> None:
+    ran = swarm("pool", "recipe", "agents", "--model", "qwen3-8b", "--version", version, "--json")
+    assert ran.code == 0, ran.err
+    (problem,) = json.loads(ran.out)["problems"]
+    assert f"vLLM {version} is {side} than all of the table" in problem
+    assert f"it is assumed to take what {taken} takes" in problem
+
+
+def test_a_window_longer_than_the_models_own_is_cut_aloud(swarm) -> None:
+    told = "a window of 99999 tokens was asked for; Qwen/Qwen3-8B has 40960, which is taken"
+    ran = swarm("pool", "plan", "qwen3-8b", "h100", "--window", "99999")
+    assert (ran.code, told in ran.err) == (0, True)
+    assert "--kv-bits 8" not in ran.err  # it fits nine agents; the remark alone is no reason to save memory
+    ran = swarm("pool", "recipe", "agents", "--model", "qwen3-8b", "--window", "99999", "--version", "0.33.0")
+    assert told in ran.err
+    assert "--max-model-len 40960" in ran.out
+
+
+def test_a_plan_for_a_cpu_speaks_of_no_gpu(swarm) -> None:
+    ran = swarm("pool", "plan", "qwen3-8b", "cpu", "--count", "3", "--window", "40960")
+    assert ran.code == 1
+    assert "GPU" not in ran.out
+    assert "Qwen/Qwen3-8B does not fit a CPU" in ran.out
+    assert "--window 14336 does, and --host-memory 12 (GiB) holds it" in ran.err
+    assert "--count counts GPUs" in ran.err
+    assert swarm("pool", "plan", "qwen3-8b", "cpu", "--window", "40960", "--host-memory", "12").code == 0
+    assert "cut to what fits; the model's own is 40960" in swarm("pool", "plan", "qwen3-8b", "cpu").out
+    told = swarm("pool", "recipe", "cpu", "--model", "qwen3-8b", "--window", "40960", "--version", "0.33.0")
+    assert "does not fit a CPU at 40960 tokens" in told.err
+
+
+def test_a_picture_that_could_not_be_kept_is_told_before_the_bench(swarm, tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "none" / "a.png"):
+        ran = swarm("pool", "bench", "--url", "http://127.0.0.1:9", "--png", str(place))
+        assert (ran.code, "name a file in a folder of yours" in ran.err) == (3, True)
 
 
 def test_a_recipe_prints_a_command_and_the_reason_of_each_flag(swarm) -> None:
@@ -130,6 +173,32 @@ async def test_a_replay_goes_through_the_pool_of_the_settings(swarm, tmp_path: P
     assert ran.code == 0, ran.err
     assert "tier default: 1 sessions" in ran.out
     assert "first token" in ran.out
+
+
+async def test_a_bench_of_a_tier_names_the_tiers_there_are_and_tells_what_it_asks_for(swarm, tmp_path: Path) -> None:
+    async with pretend_vllm(engine=EngineSettings()) as server:
+        (tmp_path / "swarm.toml").write_text(f'{HEAD}[[pool.endpoints]]\nname = "box"\nurl = "{server.url}"\n')
+        words = ("pool", "bench", "--concurrency", "1", "--each", "1", "--output", "4", "--json")
+        ran = await asyncio.to_thread(swarm, *words, cwd=tmp_path)
+        wrong = await asyncio.to_thread(swarm, *words, "--tier", "nosuch", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["exact"] == ["ignore_eos", "min_tokens"]
+    assert (wrong.code, "--tier takes one of: default" in wrong.err) == (3, True)
+
+
+@pytest.mark.model
+def test_a_bench_of_the_embedded_models_tier_serves_it_and_gets_exact_lengths(installation, tmp_path: Path) -> None:
+    (tmp_path / "swarm.toml").write_text(f"{HEAD}[pool.embedded]\nenabled = true\n")
+    words = [sys.executable, "-m", "swarm", "pool", "bench", "--concurrency", "1", "--each", "2", "--output", "24"]
+    env = installation.env | {name: os.environ[name] for name in ("HOME", "XDG_CACHE_HOME") if name in os.environ}
+    ran = subprocess.run(
+        [*words, "--prompt", "32", "--json"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["exact"] == ["ignore_eos"]
+    assert told["levels"][0]["summary"]["lost"] == 0
+    assert told["levels"][0]["summary"]["output_tokens"] == 48
 
 
 async def test_a_bench_of_which_all_was_lost_has_its_own_exit_code(swarm) -> None:

@@ -8,6 +8,7 @@ so. Probes have connections of their own, and no full server makes them wait beh
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
@@ -17,7 +18,8 @@ from typing import Any, Self
 
 import httpx
 
-from pool.channel import KEEP_ALIVE, Channel
+from pool.asking import Asking, Raw
+from pool.channel import Channel
 from pool.config import EndpointConfig
 from pool.errors import ContextOverflowError, EndpointDeadError, PermanentError, PoolError, TransientError
 from pool.relay import Relay
@@ -75,14 +77,6 @@ class Answer(Frozen):
     model: str
 
 
-class Raw(Frozen):
-    """What a server said to a question of our own, whatever its status."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str]
-
-
 class Endpoint:
     """One OpenAI-compatible server. Use as an async context manager."""
 
@@ -90,14 +84,7 @@ class Endpoint:
         self.config = config
         self.name = config.name
         self._channel = Channel(config, connect_timeout)
-        self._http = httpx.AsyncClient(
-            base_url=config.url,
-            timeout=httpx.Timeout(None, connect=connect_timeout),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_ALIVE),
-            headers=_key(config),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._asking = Asking(config, connect_timeout)
         self._known: tuple[Served, Served] | None = None
         self._streams = True
 
@@ -108,7 +95,7 @@ class Endpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._channel.aclose()
-        await self._http.aclose()
+        await self._asking.aclose()
 
     async def chat(self, request: ChatRequest, seen: Seen, call: Call | None = None) -> Answer:
         """One chat turn. Raises PoolError, classed."""
@@ -162,20 +149,20 @@ class Endpoint:
         """Ask one of the server's own routes. Raises PoolError, classed, where no answer came in time."""
         with self._classed():
             async with asyncio.timeout(PROBE_TIMEOUT):
-                return _raw(await self._http.get(path))
+                return await self._asking.get(path)
 
     async def post(self, path: str, body: JSON, session: str = "") -> Raw:
         """Put a question of our own to the server. Raises PoolError, classed, where no answer came."""
         headers = {"X-Request-Id": uuid.uuid4().hex} | ({"X-Session-ID": session} if session else {})
         with self._classed():
-            return _raw(await self._http.post(path, json=body, headers=headers))
+            return await self._asking.post(path, body, headers)
 
     async def question(self, path: str, body: JSON) -> Raw:
         """As `post`; what is no 2xx is raised, classed."""
         with self._classed():
-            answer = await self._http.post(path, json=body, headers={"X-Request-Id": uuid.uuid4().hex})
+            answer = await self._asking.post(path, body, {"X-Request-Id": uuid.uuid4().hex})
             self._check(answer)
-            return _raw(answer)
+            return answer
 
     async def _ask(self, path: str, body: JSON, session: str, seen: Seen, call: Call) -> Part:
         partial = call.partial
@@ -213,12 +200,20 @@ class Endpoint:
         return part
 
     async def _look(self) -> Pulse:
-        health, models, metrics = [await self._http.get(path) for path in ("/health", "/v1/models", "/metrics")]
-        if 503 in (health.status_code, models.status_code):
+        health, models = [await self._asking.get(path) for path in ("/health", "/v1/models")]
+        metrics = await self._page()
+        if 503 in (health.status, models.status):
             return Pulse(served=None)
         self._check(models)
-        served = read_models(self.name, models.json(), self.config.model)
+        served = read_models(self.name, json.loads(models.body), self.config.model)
         return Pulse(served=await self._details(served), snapshot=_snapshot(metrics))
+
+    async def _page(self) -> Raw:
+        """The page of metrics; one that is beyond all bounds is none, and the server may serve well all the same."""
+        try:
+            return await self._asking.get("/metrics")
+        except TransientError:
+            return Raw(status=406, body=b"", headers={})
 
     async def _gather(self, ask: Callable[[int], Any], wanted: int, seen: Seen) -> Answer:
         """Ask until there are as many samples as wanted.
@@ -246,15 +241,15 @@ class Endpoint:
 
     async def _json(self, path: str) -> dict[str, object]:
         """A small answer of one of the server's own routes; empty where it has no such route."""
-        answer = await self._http.get(path)
-        if answer.status_code != 200:
+        answer = await self._asking.get(path)
+        if answer.status != 200:
             return {}
-        body = answer.json()
+        body = json.loads(answer.body)
         return body if isinstance(body, dict) else {}
 
-    def _check(self, answer: httpx.Response) -> None:
-        if not answer.is_success:
-            raise classify(self.name, answer.status_code, self._channel.hidden(answer.text), answer.headers)
+    def _check(self, answer: Raw) -> None:
+        if not 200 <= answer.status < 300:
+            raise classify(self.name, answer.status, self._channel.hidden(answer.text), answer.headers)
 
     @contextmanager
     def _classed(self) -> Iterator[None]:
@@ -284,19 +279,10 @@ def _headers(session: str, request: str = "") -> dict[str, str]:
     return headers
 
 
-def _key(config: EndpointConfig) -> dict[str, str]:
-    return {} if config.api_key is None else {"authorization": f"Bearer {config.api_key.get_secret_value()}"}
-
-
-def _raw(answer: httpx.Response) -> Raw:
-    headers = {name.lower(): value for name, value in answer.headers.items()}
-    return Raw(status=answer.status_code, body=answer.content, headers=headers)
-
-
-def _snapshot(metrics: httpx.Response) -> Snapshot | None:
+def _snapshot(metrics: Raw) -> Snapshot | None:
     """None for a server without metrics, and for a page that is no metrics: load is then unknown, not zero."""
     try:
-        return parse(metrics.text) if metrics.status_code == 200 else None
+        return parse(metrics.text) if metrics.status == 200 else None
     except UNREADABLE:
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,13 +14,16 @@ from pool.wire.faults import classify
 from pool.wire.stream import Event
 
 JSON = dict[str, Any]
+LARGEST = 64 * 1024 * 1024  # bytes of a stream, comments included
+AFTER = 1024  # pieces that may follow the end of every sample: a usage of each of them
+ENDING = 10.0  # seconds that its terminator may take then
 Piece = tuple[Event, JSON | None]
 
 
 class Relay:
     """A 2xx answer. ``assembly`` holds what a stream said so far. Close it with `aclose`; that aborts what goes on."""
 
-    def __init__(self, where: str, answering: Answering) -> None:
+    def __init__(self, where: str, answering: Answering, *, ending: float = ENDING) -> None:
         self.where = where
         self.status = answering.status
         self.headers = answering.headers
@@ -30,6 +34,10 @@ class Relay:
         self.data = b""
         self._answering = answering
         self._given_up = ""
+        self._patience = ending
+        self._size = 0
+        self._after = 0
+        self._ending: asyncio.TimerHandle | None = None
 
     async def body(self) -> bytes:
         """The body of an answer that is no stream. Raises TransientError for one that broke off."""
@@ -80,19 +88,40 @@ class Relay:
 
     async def aclose(self) -> None:
         """Let go; aborts the request at the server when its answer has not ended."""
+        self._end_of_wait()
         if self.whole:
             self._answering.finish()
         else:
             self._answering.close()
 
     def _take(self, event: Event) -> JSON | None:
+        self._size += len(event.raw)
+        if self._size > LARGEST:
+            raise TransientError(f"endpoint {self.where}: an answer of more than {LARGEST} bytes")
         if event.sort == "comment":
             return None
         piece = event.json()
         if event.sort == "error" or (piece.get("error") and not piece.get("choices")):
             raise self._in_band(piece)
         self.said = self.assembly.add(piece) or self.said
+        if self.assembly.ended:
+            self._past()
         return piece
+
+    def _past(self) -> None:
+        """Once every sample has finished, a usage of each and the terminator may follow, and soon."""
+        if not self.assembly.finished:
+            return
+        self._after += 1
+        if self._after > AFTER:
+            raise TransientError(f"endpoint {self.where}: an answer that goes on after its end")
+        if self._ending is None:
+            told = f"endpoint {self.where}: the answer ended, and its terminator did not come in {self._patience:g} s"
+            self._ending = asyncio.get_running_loop().call_later(self._patience, self.give_up, told)
+
+    def _end_of_wait(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
 
     def _end(self) -> None:
         if not self.assembly.finished:

@@ -30,7 +30,7 @@ def check_fields(body: JSON) -> None:
     """The same for the fields beside what is asked, in a body of any of the routes; null stands for left out."""
     for name in body.keys() & FIELDS.keys():
         value = body[name]
-        if value is not None and (told := FIELDS[name](value)):
+        if value is not None and (told := FIELDS[name](value)) and not _only_scored(body, name):
             raise wrong(f"{name} is {told}, not {shown(value)}", name)
 
 
@@ -40,7 +40,8 @@ def parsed(raw: bytes) -> dict[str, Any]:
 
     def whole(text: str) -> float:
         nonlocal beyond
-        beyond = beyond or math.isinf(value := float(text))
+        value = float(text)
+        beyond = beyond or math.isinf(value)
         return value
 
     def constant(text: str) -> float:
@@ -57,6 +58,11 @@ def parsed(raw: bytes) -> dict[str, Any]:
     if beyond and (where := next(_beyond(body, ""), "")):
         raise wrong(f"{where} is no number that a server could read: NaN, Infinity or too large", where)
     return body
+
+
+def _only_scored(body: JSON, name: str) -> bool:
+    """Whether no token is wanted on purpose: with `echo` a raw completion gives the prompt's own logprobs."""
+    return name == "max_tokens" and body[name] == 0 and body.get("echo") is True and "prompt" in body
 
 
 def label(name: str, value: str) -> None:

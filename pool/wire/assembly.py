@@ -15,6 +15,7 @@ from pool.types import Choice, ToolCall, Usage
 from pool.wire.fields import JSON, read_finish, read_usage
 from pool.wire.logprobs import Likely, joined, read_logprobs
 
+MOST = 1024  # samples of an answer, tool calls of a sample
 Part = tuple[tuple[Choice, ...], Usage]
 
 
@@ -53,20 +54,23 @@ class Sample:
 
 
 class Assembly:
-    """Takes the pieces in the order in which they come."""
+    """Takes the pieces in the order in which they come. ``ended`` tells that some sample said how it ended."""
 
     def __init__(self) -> None:
         self._samples: dict[int, Sample] = {}
         self._usages: list[Usage] = []
+        self._running: dict[int, Usage] = {}
+        self.ended = False
 
     def add(self, piece: JSON) -> bool:
         """Take one piece; True when it said something that a caller would see. Raises TransientError for an odd one."""
         try:
             said = False
-            for part in piece.get("choices") or ():
+            choices = piece.get("choices")
+            for part in choices or ():
                 said = self._take(part) or said
             if told := piece.get("usage"):
-                self._usages.append(read_usage(told))
+                self._count(choices, read_usage(told))
         except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise TransientError(f"a piece of an answer with parts missing: {error!r}") from error
         return said
@@ -90,12 +94,13 @@ class Assembly:
     @property
     def usage(self) -> Usage | None:
         """One usage for all samples: llama.cpp tells that of each, and the same prompt with each of them."""
-        if len(self._usages) < 2:
-            return self._usages[0] if self._usages else None
-        cached = [usage.cached_tokens for usage in self._usages if usage.cached_tokens is not None]
+        usages = self._usages or list(self._running.values())
+        if len(usages) < 2:
+            return usages[0] if usages else None
+        cached = [usage.cached_tokens for usage in usages if usage.cached_tokens is not None]
         return Usage(
-            prompt_tokens=max(usage.prompt_tokens for usage in self._usages),
-            completion_tokens=sum(usage.completion_tokens for usage in self._usages),
+            prompt_tokens=max(usage.prompt_tokens for usage in usages),
+            completion_tokens=sum(usage.completion_tokens for usage in usages),
             cached_tokens=max(cached, default=None),
         )
 
@@ -123,10 +128,21 @@ class Assembly:
         except (TypeError, ValueError) as error:
             raise TransientError(f"an answer with odd parts: {error!r:.200}") from error
 
+    def _count(self, choices: Any, usage: Usage) -> None:
+        """A usage beside a sample is what that sample took so far (vLLM's continuous_usage_stats), not more of it."""
+        if choices:
+            self._running[choices[0].get("index") or 0] = usage
+        elif len(self._usages) < MOST:
+            self._usages.append(usage)
+
     def _take(self, part: JSON) -> bool:
-        sample = self._samples.setdefault(part.get("index") or 0, Sample())
-        finish = part.get("finish_reason")
-        sample.finish = finish or sample.finish
+        index = part.get("index") or 0
+        sample = self._samples.get(index)
+        if sample is None:
+            _room(self._samples, "samples")
+            sample = self._samples[index] = Sample()
+        if finish := part.get("finish_reason"):
+            sample.finish, self.ended = finish, True
         if told := part.get("logprobs"):
             sample.likely.append(read_logprobs(told))
         delta = part.get("delta") or part.get("message")
@@ -139,8 +155,11 @@ class Assembly:
         _grow(sample.reasoning, reasoning)
         calls = delta.get("tool_calls") or ()
         for index, call in enumerate(calls):
-            place = call.get("index")
-            _grow_call(sample.calls.setdefault(index if place is None else place, Call()), call)
+            place = index if (told_place := call.get("index")) is None else told_place
+            if place not in sample.calls:
+                _room(sample.calls, "tool calls")
+                sample.calls[place] = Call()
+            _grow_call(sample.calls[place], call)
         return bool(delta.get("content") or reasoning or calls or finish)
 
 
@@ -168,6 +187,11 @@ def read_reasoning(delta: JSON) -> str:
     """vLLM renamed `reasoning_content` to `reasoning` (vllm-project/vllm#27752); other servers kept the old name."""
     told = delta.get("reasoning") or delta.get("reasoning_content") or ""
     return told if isinstance(told, str) else ""
+
+
+def _room(known: dict[int, Any], what: str) -> None:
+    if len(known) >= MOST:
+        raise ValueError(f"more than {MOST} {what}")
 
 
 def _grow(texts: list[str], text: Any) -> None:

@@ -90,6 +90,13 @@ def test_every_kind_of_prompt_passes(prompt: Any) -> None:
     assert read(TEXT, json.dumps({"model": "m", "prompt": prompt, "logprobs": 3, "echo": True}).encode())
 
 
+def test_no_token_may_be_wanted_where_the_prompt_is_scored() -> None:
+    scored = {"model": "m", "prompt": "x", "max_tokens": 0, "echo": True, "logprobs": 1}
+    assert read(TEXT, json.dumps(scored).encode()).ceiling is None
+    assert refused(json.dumps(scored | {"echo": False}).encode(), TEXT) == (400, "max_tokens")
+    assert refused(json.dumps(HELLO | {"max_tokens": 0, "echo": True}).encode()) == (400, "max_tokens")
+
+
 def test_a_number_beyond_all_is_named_wherever_it_is() -> None:
     for raw, where in (
         (b'{"tools": [{"function": {"parameters": {"maximum": 1e999}}}]}', "tools.0.function.parameters.maximum"),

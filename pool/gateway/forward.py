@@ -20,7 +20,7 @@ from pool.gateway.responses_in import chat_body
 from pool.gateway.responses_out import Answer
 from pool.gateway.service import Service
 from pool.gateway.special import special
-from pool.gateway.speech import AsResponse
+from pool.gateway.speech import Retold
 from pool.gateway.values import check_fields, parsed
 from pool.gateway.web import Exchange, GoneError
 
@@ -41,7 +41,7 @@ async def respond(service: Service, exchange: Exchange) -> None:
     body = parsed(raw)
     check_fields(body)
     job = job_of(service, exchange, caller, asked_of(CHAT, chat_body(body), len(raw)))
-    job.speech = AsResponse(Answer(job.number.removeprefix("req-"), int(time.time()), body))
+    job.speech = Retold(Answer(job.number.removeprefix("req-"), int(time.time()), body))
     await answer(service, exchange, job)
 
 

@@ -91,7 +91,7 @@ def well_formed() -> Iterator[None]:
     """While a body is read: what is of quite another shape than the API says is the caller's mistake."""
     try:
         yield
-    except (AttributeError, TypeError, ValueError, RecursionError):
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
         raise wrong("a field of the body is of another type than the API gives it") from None
 
 

@@ -28,6 +28,10 @@ class Answer:
         yield self._event("response.created", response=self._response("in_progress"))
         yield self._event("response.in_progress", response=self._response("in_progress"))
 
+    def alive(self, comment: bytes) -> bytes:
+        """A sign of life, where the chat had a comment."""
+        return comment
+
     def take(self, chunk: Mapping[str, Any]) -> Iterator[bytes]:
         """One chunk of a streamed chat, or a whole one whose choices have messages."""
         self._body["model"] = chunk.get("model") or self._body["model"]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pool.errors import PoolError
-from pool.gateway import admin, tokenizing
+from pool.gateway import admin, messages, tokenizing
 from pool.gateway.bad_news import told
 from pool.gateway.catalogue import cards, no_such_model
 from pool.gateway.forward import caller_of, generate, respond
@@ -33,6 +33,8 @@ class Door:
             CHAT: ("POST", self._chat),
             TEXT: ("POST", self._text),
             "/v1/responses": ("POST", self._responses),
+            messages.MESSAGES: ("POST", self._messages),
+            messages.COUNT: ("POST", self._count),
             **dict.fromkeys(tokenizing.PATHS, ("POST", self._tokens)),
             "/v1/models": ("GET", self._models),
             "/health": ("GET", self._health),
@@ -86,6 +88,12 @@ class Door:
 
     async def _responses(self, exchange: Exchange) -> None:
         await respond(self._service, exchange)
+
+    async def _messages(self, exchange: Exchange) -> None:
+        await messages.converse(self._service, exchange)
+
+    async def _count(self, exchange: Exchange) -> None:
+        await messages.count(self._service, exchange)
 
     async def _tokens(self, exchange: Exchange) -> None:
         await tokenizing.answer(self._service, exchange)

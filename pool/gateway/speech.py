@@ -1,13 +1,12 @@
-"""How an answer is told to a client: as the chat that it is, byte for byte, or in the words of the Responses API."""
+"""How an answer is told to a client: as the chat that it is, byte for byte, or in the words of another API."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Protocol
 
-from pool.gateway.replies import dumps
-from pool.gateway.responses_out import Answer
+from pool.gateway.replies import Refusal, dumps
 from pool.gateway.web import Exchange
 
 
@@ -36,28 +35,48 @@ class AsItIs:
         await exchange.end()
 
 
-class AsResponse:
-    """As OpenAI's Responses API tells it."""
+class Telling(Protocol):
+    """An answer in the words of another API: it grows by a chat's chunks, and each step gives the events to send."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
+    def begin(self) -> Iterator[bytes]:
+        """It exists, with nothing in it."""
+
+    def take(self, chunk: Mapping[str, Any]) -> Iterator[bytes]:
+        """One chunk, or a whole chat."""
+
+    def alive(self, comment: bytes) -> bytes:
+        """A sign of life, where the chat had a comment."""
+
+    def end(self) -> Iterator[bytes]:
+        """It is whole."""
+
+    def fail(self, refusal: Refusal) -> bytes:
+        """It broke off."""
+
+    def whole(self) -> dict[str, Any]:
+        """The object, once it has ended."""
+
+
+class Retold:
+    """As another API tells it: OpenAI's Responses or Anthropic's Messages."""
+
+    def __init__(self, telling: Telling) -> None:
+        self._telling = telling
 
     async def whole(self, exchange: Exchange, body: bytes) -> None:
         """One object."""
-        for _ in self._answer.take(json.loads(body)):
+        for _ in (*self._telling.take(json.loads(body)), *self._telling.end()):
             pass
-        for _ in self._answer.end():
-            pass
-        await exchange.respond(200, dumps(self._answer.whole()))
+        await exchange.respond(200, dumps(self._telling.whole()))
 
     async def stream(self, exchange: Exchange, events: AsyncIterator[bytes]) -> None:
         """Its own events, made of the chat's."""
-        exchange.torn = self._answer.fail
+        exchange.torn = self._telling.fail
         await exchange.stream()
-        await exchange.write(b"".join(self._answer.begin()))
+        await exchange.write(b"".join(self._telling.begin()))
         async for event in events:
-            if event.startswith(b":"):  # a sign of life
-                await exchange.write(event)
-            elif event.startswith(b"data: {") and (told := b"".join(self._answer.take(json.loads(event[6:])))):
+            if event.startswith(b":"):
+                await exchange.write(self._telling.alive(event))
+            elif event.startswith(b"data: {") and (told := b"".join(self._telling.take(json.loads(event[6:])))):
                 await exchange.write(told)
-        await exchange.end(b"".join(self._answer.end()))
+        await exchange.end(b"".join(self._telling.end()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from pool.errors import PermanentError, PoolError, TransientError
@@ -24,7 +25,10 @@ from pool.types import EndpointStatus
 from pool.wire.tokens import asked_of_llamacpp, prompt_of_template, template_of, told_by_llamacpp
 
 JSON = dict[str, Any]
-PATHS = ("/tokenize", "/detokenize")
+Asking = Callable[[JSON], JSON]
+Telling = Callable[[bytes], bytes]
+TOKENIZE = "/tokenize"
+PATHS = (TOKENIZE, "/detokenize")
 PATIENCE = 30.0  # seconds for one endpoint
 TRIES = 3  # endpoints that are asked
 MISSING = {404, 405, 501}  # what a server without the route says
@@ -32,15 +36,23 @@ MISSING = {404, 405, 501}  # what a server without the route says
 
 async def answer(service: Service, exchange: Exchange) -> None:
     """Answer one such request and count it. Raises RefusedError, GoneError."""
+    await counted(service, exchange, exchange.path.rstrip("/"))
+
+
+async def counted(
+    service: Service, exchange: Exchange, path: str = TOKENIZE, *, asking: Asking = dict, telling: Telling = bytes
+) -> None:
+    """Put the question that ``asking`` makes of a body to a server's ``path``, and tell its answer as ``telling`` makes
+    it. Raises as `answer` does."""
     caller = caller_of(service, exchange)
-    body = parsed(await exchange.body(service.config.max_body, service.config.body_timeout))
+    body = asking(parsed(await exchange.body(service.config.max_body, service.config.body_timeout)))
     endpoints = _fit(service, body)
     name, status = "none", GONE
     request_class = caller.lowered(class_of(exchange.headers))
     with caller.request(0):
         try:
             name, status = endpoints[0].name, "200"
-            if not await exchange.while_there(_passed_on(service, exchange, body, endpoints)):
+            if not await exchange.while_there(_passed_on(service, exchange, (path, body, telling), endpoints)):
                 status = GONE
         except GoneError:
             status = GONE
@@ -69,8 +81,10 @@ def _serves(endpoint: EndpointStatus, wanted: Target) -> bool:
     return wanted.model in served(endpoint) if wanted.kind == "model" else endpoint.tier == wanted.tier
 
 
-async def _passed_on(service: Service, exchange: Exchange, body: JSON, endpoints: list[EndpointStatus]) -> None:
-    path, without, last = exchange.path.rstrip("/"), list[str](), None
+async def _passed_on(
+    service: Service, exchange: Exchange, question: tuple[str, JSON, Telling], endpoints: list[EndpointStatus]
+) -> None:
+    (path, body, telling), without, last = question, list[str](), None
     for one in endpoints:
         try:
             data = await _asked(service, one, path, body)
@@ -82,7 +96,7 @@ async def _passed_on(service: Service, exchange: Exchange, body: JSON, endpoints
             last = error
         else:
             tell(exchange, (("endpoint", one.name), ("tier", one.tier), ("model", one.model or "")))
-            await exchange.respond(200, data)
+            await exchange.respond(200, telling(data))
             return
     if last is not None:
         raise RefusedError(told_of(service, last, path))

@@ -53,6 +53,7 @@ class Exchange:
         self.complete = False
         self.extra: list[Header] = []
         self.torn: Callable[[Refusal], bytes] = Refusal.event
+        self.refused: Callable[[Refusal], bytes] = Refusal.body
         self._connection: Connection = scope["extensions"][CONNECTION]
         self._receive = receive
         self._send = send
@@ -100,7 +101,7 @@ class Exchange:
             await self._write(self.torn(refusal), last=True)
             return
         hang_up = [(b"connection", b"close")] if refusal.status in (408, 413) else []  # the rest is not read
-        await self.respond(refusal.status, refusal.body(), [JSON_TYPE, *refusal.headers(), *hang_up])
+        await self.respond(refusal.status, self.refused(refusal), [JSON_TYPE, *refusal.headers(), *hang_up])
 
     async def stream(self) -> None:
         """Begin a stream of server-sent events."""

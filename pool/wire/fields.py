@@ -53,8 +53,11 @@ def record_of(seen: Seen) -> Record:
 
 
 def ceiling(asked: int, window: int | None, prompt: int = 0) -> int:
-    """Tokens to ask for at most: vLLM refuses a ceiling above the room that is left (vllm-project/vllm#42474)."""
-    return asked if window is None else max(1, min(asked, window - min(prompt, window - 1)))
+    """Tokens to ask for at most: vLLM refuses a ceiling above the room that is left (vllm-project/vllm#42474).
+
+    None at all stays so: with `echo` it asks for the prompt's own logprobs.
+    """
+    return asked if window is None or asked < 1 else max(1, min(asked, window - min(prompt, window - 1)))
 
 
 def read_models(where: str, body: object, wanted: str | None) -> Served:

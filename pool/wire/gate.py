@@ -127,6 +127,13 @@ def _foreign(out: JSON, record: Record) -> Refusal | None:
     return None
 
 
+def _echo(out: JSON, record: Record) -> Refusal | None:
+    """The prompt before the answer: who scores a prompt's logprobs would take the answer's for them."""
+    if out.get("echo") and record.kind != "vllm":
+        return Refusal("echo", "echo is known to be honoured by vLLM alone; this server might ignore it without a word")
+    return None
+
+
 def _seed(out: JSON, record: Record) -> Refusal | None:
     """One seeded request whose prompt is prefilled in chunks brings a whole CPU vLLM down."""
     if "seed" in out and record.kind == "vllm" and record.on_cpu:
@@ -171,5 +178,5 @@ def _tools(out: JSON, record: Record) -> Refusal | None:
 
 
 RULES: tuple[Callable[[JSON, Record], Refusal | None], ...] = (
-    constrain, _renamed, _hints, _foreign, _seed, _priority, _reasoning, _tools,
+    constrain, _renamed, _hints, _foreign, _echo, _seed, _priority, _reasoning, _tools,
 )  # fmt: skip

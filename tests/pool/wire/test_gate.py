@@ -171,6 +171,10 @@ def test_tools_are_refused_only_where_they_were_seen_not_to_work() -> None:
         gated(body, mute)
     assert gated(body | {"tool_choice": "required"}, mute)["tools"]
     assert gated(body, NEW)["tools"]
+    loose = server(traits={"forced_tools": trait("vllm", "forced_tools", "no", "it refuses")})
+    assert gated(body, loose)["tools"]
+    with pytest.raises(PermanentError, match="--tool-call-parser"):
+        gated(body | {"tool_choice": {"type": "function", "function": {"name": "f"}}}, loose)
 
 
 def test_body_of_the_caller_is_left_alone_and_what_no_table_names_passes() -> None:
@@ -179,3 +183,11 @@ def test_body_of_the_caller_is_left_alone_and_what_no_table_names_passes() -> No
     out = gated(body, NEW)
     assert body == before
     assert out == {key: value for key, value in before.items() if key != "stop"}
+
+
+@pytest.mark.parametrize("record", [LLAMA, OTHER])
+def test_an_echo_is_asked_for_only_where_it_is_honoured(record: Record) -> None:
+    body = {"prompt": "x", "echo": True, "logprobs": 1, "max_tokens": 0}
+    assert refused(body, record) == "echo"
+    assert gated(body, NEW) == body
+    assert gated({"prompt": "x", "echo": False}, record)["prompt"] == "x"

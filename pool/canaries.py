@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pool.config import EndpointConfig
 from pool.endpoint import Endpoint
 from pool.errors import MisconfiguredError, ModelMissingError, PermanentError, PoolError, TransientError
-from pool.types import CANARY_TOOL, Capability, Trait
+from pool.types import CALLS, CANARY_TOOL, Capability, Trait
 from pool.wire.canary import CHAT, Heard, judge, questions
 from pool.wire.capability import Record, trait
 from pool.wire.faults import classify
 
 PATIENCE = 120.0  # seconds for one question
 ORDER: tuple[Capability, ...] = (  # what requests wait for first, then the quick ones
-    "tools", "stream_usage", "cached_tokens", "logprobs", "json_schema", "reasoning", "priority",
+    "tools", "forced_tools", "stream_usage", "cached_tokens", "logprobs", "json_schema", "reasoning", "priority",
 )  # fmt: skip
 TRIES = 3  # of a question that brought no answer; after that the capability stays unknown
 
@@ -129,9 +129,10 @@ def vouched(record: Record, config: EndpointConfig) -> dict[Capability, Trait]:
     """What needs no question: the operator's own word, and what no request could show."""
     kind, found = record.kind, dict[Capability, Trait]()
     if config.tools == "native":
-        found["tools"] = trait(kind, "tools", "yes", "the configuration says so")
+        found |= {name: trait(kind, name, "yes", "the configuration says so") for name in CALLS}
     elif config.tools == "text":
-        found["tools"] = trait(kind, "tools", "no", "the configuration says to speak them as text")
+        told = "the configuration says to speak them as text"
+        found |= {name: trait(kind, name, "no", told) for name in CALLS}
     if kind != "vllm":
         found["priority"] = trait(kind, "priority", "no", "this kind of server knows no priorities")
     elif config.scheduling == "priority":

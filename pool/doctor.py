@@ -162,6 +162,7 @@ def _version(patient: Patient) -> Found:
 
 WHY: dict[Capability, str] = {
     "tools": "agents must speak tool calls as text, which costs tokens and mistakes",
+    "forced_tools": "a client that demands a tool call (tool_choice) is refused",
     "reasoning": "the thinking ends up in the answer and in the history",
     "json_schema": "an answer may be anything, and is asked for again until it fits",
     "stream_usage": "the tokens of streamed answers cannot be counted",
@@ -174,6 +175,8 @@ def _traits(patient: Patient) -> Found:
     record = patient.record
     for name, why in WHY.items():
         trait = record.traits.get(name, Trait()) if record else Trait()
+        if name == "forced_tools" and record and record.verdict("tools") == "no":
+            continue  # one finding for one cause
         if trait.verdict == "no" and not (name == "tools" and patient.config.tools == "text"):
             level: Level = "fail" if "came as text" in trait.evidence or "came inside" in trait.evidence else "warn"
             yield level, f"{name}: {trait.evidence}", why, trait.mend

@@ -14,7 +14,7 @@ from pool.endpoint import Endpoint
 from pool.errors import EndpointDeadError, PermanentError, PoolError
 from pool.liveness import Event, Liveness, judge
 from pool.placement.view import Site
-from pool.types import Capability, EndpointStatus, LifeState, Phase, Served, Trait
+from pool.types import CALLS, Capability, EndpointStatus, LifeState, Phase, Served, Trait
 from pool.wire.capability import CAPABILITIES, Record
 from pool.wire.metrics import Snapshot, restarted
 
@@ -27,7 +27,7 @@ RAMP, COLD = 10.0, 0.1  # slow start after a return: its length in seconds, and 
 MOVING = 15.0  # seconds since one of our own streams moved, within which a silent probe is load
 FRESH = 0.02  # seconds for which a view for placement is used again: making 32 of them costs as much as choosing
 UNKNOWN = Snapshot()
-SEEN_FIRST: frozenset[Capability] = frozenset({"tools", "priority"})  # never assumed: they must have been seen
+SEEN_FIRST: frozenset[Capability] = frozenset((*CALLS, "priority"))  # never assumed: they must have been seen
 
 
 class Member:
@@ -100,10 +100,7 @@ class Member:
     def native_tools(self) -> bool | None:
         """Whether tool calls were seen to work, or the operator says so; None while nobody knows."""
         told = {"native": True, "text": False, "auto": None}[self.config.tools]
-        seen = self._canaries.traits.get("tools")
-        if told is not None or seen is None:
-            return told
-        return {"yes": True, "no": False, "unknown": None}[seen.verdict]
+        return self.seen("tools") if told is None else told
 
     @property
     def state(self) -> LifeState:
@@ -248,11 +245,16 @@ class Member:
                 await self._take(pulse.served, pulse.snapshot)
             self._looks += 1
 
-    async def find_tools(self) -> bool | None:
-        """Whether native tool calls work here; asked once of each model, None while nobody knows."""
-        if self.native_tools is None and self.record is not None:
-            await self._know(self.record, "tools")
-        return self.native_tools
+    def seen(self, capability: Capability) -> bool | None:
+        """Whether it was seen to be able to do something; None while nobody knows."""
+        found = self._canaries.traits.get(capability)
+        return {"yes": True, "no": False, "unknown": None}[found.verdict] if found else None
+
+    async def find(self, capability: Capability) -> bool | None:
+        """The same, asked once of each model where it is not known."""
+        if self.seen(capability) is None and self.record is not None:
+            await self._know(self.record, capability)
+        return self.seen(capability)
 
     async def examine(self) -> None:
         """Ask every canary that was not answered yet, now. What cannot be learnt stays unknown."""

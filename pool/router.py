@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pool.admission.report import Stats, Waiting
+from pool.asking import Raw
 from pool.config import EndpointConfig, PoolConfig
 from pool.dispatch import Dispatch
-from pool.endpoint import Answer, Call, Heard, Raw
+from pool.endpoint import Answer, Call, Heard
 from pool.errors import NoEndpointError, PermanentError, PoolConfigError, PoolError, TornError
 from pool.kv_listener import KvListeners, read_tokens, tokenize_body
 from pool.lease import Lease
@@ -144,7 +145,7 @@ class Pool:
         members = self._members(tier)
         if any(member.config.tools == "text" for member in members):
             return False
-        await self._sender.know_tools(tier)
+        await self._sender.know(tier, "tools")
         living = alive(self._sender.members(tier))
         if not living:
             raise self._sender.nobody(tier)

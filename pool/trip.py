@@ -15,7 +15,7 @@ from pool.member import Member
 from pool.patience import Watch
 from pool.placement.view import Ask, Decision, Prompt
 from pool.standing import Visit, model_mark
-from pool.types import ChatRequest, CompletionRequest, RequestClass
+from pool.types import CALLS, Capability, ChatRequest, CompletionRequest, RequestClass
 
 T = TypeVar("T")
 Start = Callable[[Member, Lease], Awaitable[T]]
@@ -92,9 +92,9 @@ class Trip:
         return self._marked() if self._marked else f"{self.need.prompt.tokens}/{self.need.request}"
 
     @property
-    def tools(self) -> bool:
-        """Whether it may only go where tool calls were seen to work."""
-        return "tools" in self.need.needs
+    def calls(self) -> Capability | None:
+        """The kind of tool calls that must have been seen to work where it goes; None where it wants none."""
+        return next((name for name in CALLS if name in self.need.needs), None)
 
     @contextmanager
     def placing(self) -> Iterator[None]:

@@ -11,8 +11,12 @@ ServerKind = Literal["vllm", "llamacpp", "other"]
 LifeState = Literal["unknown", "up", "suspect", "down"]
 FinishReason = Literal["stop", "length", "tool_calls", "other"]
 RequestClass = Literal["interactive", "default", "bulk"]
-Capability = Literal["tools", "reasoning", "json_schema", "stream_usage", "cached_tokens", "priority", "logprobs"]
-"""What an endpoint was seen to do, or was configured to do."""
+Capability = Literal[
+    "tools", "forced_tools", "reasoning", "json_schema", "stream_usage", "cached_tokens", "priority", "logprobs"
+]
+"""What an endpoint was seen to do, or was configured to do. Tool calls are two: where the model may make one (``tools``),
+and where it must (``forced_tools``: tool_choice is "required" or names one), which a grammar holds it to."""
+CALLS: tuple[Capability, ...] = ("tools", "forced_tools")
 
 Verdict = Literal["yes", "no", "unknown"]
 """What was found out; unknown is neither of the others."""

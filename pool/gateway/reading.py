@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pool.gateway.replies import wrong
 from pool.gateway.values import LABEL, check, label, parsed
+from pool.wire.constraint import calls
 
 Path = Literal["/v1/chat/completions", "/v1/completions"]
 CHAT: Path = "/v1/chat/completions"
@@ -109,7 +110,8 @@ def _seconds(told: str) -> float:
 
 
 def _needs(body: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(("tools",)) if body.get("tools") and body.get("tool_choice") != "none" else frozenset()
+    need = calls(body)
+    return frozenset() if need is None else frozenset((need,))
 
 
 def _count(body: Mapping[str, Any], name: str) -> int | None:

@@ -244,9 +244,19 @@ def refusal(recorded: Recorded, model: str, window: int, tools: str, length: int
         return error(400, f"{message} tokens. (parameter=max_tokens, value={asked})", param="max_tokens")
     if (kind := (schema_of(body) or {}).get("type", "object")) not in JSON_TYPES:
         return error(400, f"Grammar error: Invalid type: {kind}")
-    if body.get("tools") and tools == "refused" and body.get("tool_choice", "auto") == "auto":
+    return _no_tools(body) if tools == "refused" and body.get("tools") else None
+
+
+def _no_tools(body: dict[str, Any]) -> Fault | None:
+    """What a vLLM without a tool call parser says to a request with tools."""
+    choice = body.get("tool_choice", "auto")
+    if choice == "none":
+        return None
+    if choice == "auto":
         return error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
-    return None
+    named = choice if isinstance(choice, str) else f'function "{choice["function"]["name"]}"'
+    told = f'"{named}"' if named == choice else named
+    return error(400, f"tool_choice={told} requires --tool-call-parser to be set")
 
 
 def tokens(text: str) -> list[str]:

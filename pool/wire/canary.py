@@ -28,6 +28,8 @@ TOOL: JSON = {
     },
 }
 FUNCTION: JSON = {"type": "function", "function": TOOL}
+STRICT: JSON = {"type": "function", "function": TOOL | {"strict": True}}  # else vLLM lets the arguments be any object
+RECORD = "Use the tool to record the word: ready"
 KEY, WORDS = "zq_kestrel", ("vrill-4417", "vrill-9023")
 SCHEMA: JSON = {
     "type": "object",
@@ -81,7 +83,8 @@ def questions(capability: Capability, record: Record) -> tuple[JSON, ...]:
     """The bodies to send to CHAT, in this order; none where a request cannot show it."""
     named = {"name": "answer", "schema": SCHEMA, "strict": True}
     asked: dict[Capability, tuple[str, int, JSON]] = {
-        "tools": ("Use the tool to record the word: ready", 256, {"tools": [FUNCTION], "tool_choice": "auto"}),
+        "tools": (RECORD, 256, {"tools": [FUNCTION], "tool_choice": "auto"}),
+        "forced_tools": (RECORD, 128, {"tools": [STRICT], "tool_choice": "required"}),
         "reasoning": ("Think step by step: how much is 17 + 25?", 96, {}),
         "json_schema": (
             "Say hello in one short sentence.",
@@ -207,8 +210,8 @@ def _logprobs(heard: Sequence[Heard]) -> tuple[Verdict, str]:
 
 
 JUDGES = {
-    "tools": _tools, "reasoning": _reasoning, "json_schema": _schema, "stream_usage": _stream_usage,
-    "cached_tokens": _cached, "logprobs": _logprobs,
+    "tools": _tools, "forced_tools": _tools, "reasoning": _reasoning, "json_schema": _schema,
+    "stream_usage": _stream_usage, "cached_tokens": _cached, "logprobs": _logprobs,
 }  # fmt: skip
 
 

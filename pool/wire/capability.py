@@ -16,6 +16,7 @@ CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 MENDS: dict[ServerKind, dict[Capability, str]] = {
     "vllm": {
         "tools": "--enable-auto-tool-choice --tool-call-parser NAME (the parser of this model's family)",
+        "forced_tools": "--tool-call-parser NAME (the parser of this model's family)",
         "reasoning": "--reasoning-parser NAME (the parser of this model's family)",
         "json_schema": '--structured-outputs-config \'{"backend":"xgrammar","disable_any_whitespace":true}\'',
         "stream_usage": "--enable-force-include-usage",
@@ -25,6 +26,7 @@ MENDS: dict[ServerKind, dict[Capability, str]] = {
     },
     "llamacpp": {
         "tools": "--jinja, with a chat template that knows tools (--chat-template-file FILE)",
+        "forced_tools": "--jinja, with a chat template that knows tools (--chat-template-file FILE)",
         "reasoning": "--jinja --reasoning-format deepseek",
         "json_schema": "a newer llama-server",
         "stream_usage": "a newer llama-server",
@@ -34,6 +36,7 @@ MENDS: dict[ServerKind, dict[Capability, str]] = {
     },
     "other": {
         "tools": "serve the model with vLLM, --enable-auto-tool-choice and --tool-call-parser NAME",
+        "forced_tools": "serve the model with vLLM and --tool-call-parser NAME",
         "reasoning": "serve the model with vLLM and --reasoning-parser NAME",
         "json_schema": "serve the model with vLLM or llama.cpp",
         "stream_usage": "serve the model with vLLM or llama.cpp",

@@ -7,10 +7,12 @@ vLLM says `structured_outputs` (before 0.12 `guided_*`), llama.cpp `json_schema`
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pool.errors import PermanentError
+from pool.types import Capability
 from pool.wire.capability import Record
 
 JSON = dict[str, Any]
@@ -40,6 +42,19 @@ class Wanted:
     value: Any
     named: list[str]
     options: JSON = field(default_factory=dict)
+
+
+def calls(body: Mapping[str, Any]) -> Capability | None:
+    """What a request's tools ask of a server: that calls are read where they come, or that one is made. None: neither.
+
+    The first needs the parser of the model's family and a model that calls by itself, the second only its grammar.
+    """
+    choice = body.get("tool_choice") or "auto"
+    if isinstance(choice, dict) and isinstance(listed := choice.get("allowed_tools"), dict):
+        choice = listed.get("mode")  # OpenAI's `allowed_tools`: auto or required, among some
+    if not body.get("tools") or choice == "none":
+        return None
+    return "tools" if choice == "auto" else "forced_tools"
 
 
 def constrain(out: JSON, record: Record) -> Refusal | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pool.types import RequestClass
 from pool.wire.capability import Record, mend
-from pool.wire.constraint import Refusal, constrain
+from pool.wire.constraint import Refusal, calls, constrain
 
 __all__ = ["Refusal", "gate", "gated", "ordered"]
 
@@ -170,9 +170,10 @@ def _moved(message: JSON, old: str, name: str) -> JSON:
 
 
 def _tools(out: JSON, record: Record) -> Refusal | None:
-    """Only `auto` needs the server's parser: a named or required call is constrained instead."""
-    if out.get("tools") and out.get("tool_choice", "auto") == "auto" and record.verdict("tools") == "no":
-        told = record.traits["tools"]
+    """A required or named call is constrained, so it may work where calls of the model's own will do not."""
+    need = calls(out)
+    if need is not None and record.verdict(need) == "no":
+        told = record.traits[need]
         return Refusal("tools", f"this server does not speak tool calls ({told.evidence}); {told.mend}")
     return None
 

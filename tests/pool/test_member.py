@@ -99,7 +99,7 @@ async def test_restart_is_noticed_by_its_counters_and_everything_is_asked_anew()
         seen = member(server, clock, returned=told.append)
         async with seen.endpoint:
             await seen.probe()
-            assert await seen.find_tools() is True
+            assert await seen.find("tools") is True
             server.prompt_tokens = server.steps = 100
             await seen.probe()
             assert (seen.restarts, told) == (0, [])
@@ -108,7 +108,7 @@ async def test_restart_is_noticed_by_its_counters_and_everything_is_asked_anew()
             await seen.probe()
             assert (seen.restarts, told) == (1, ["a"])
             assert seen.native_tools is None
-            assert await seen.find_tools() is False
+            assert await seen.find("tools") is False
             assert seen.site().warmth == pytest.approx(COLD)
             clock.now += RAMP / 2
             assert COLD < seen.site().warmth < 1
@@ -165,7 +165,7 @@ async def test_tools_and_priority_must_be_seen_and_the_rest_may_be_tried() -> No
         async with seen.endpoint:
             await seen.probe()
             assert seen.site().capabilities == {"reasoning", "json_schema", "stream_usage", "cached_tokens", "logprobs"}
-            await seen.find_tools()
+            await seen.find("tools")
             assert "tools" in seen.site().capabilities
         trusted = member(server, scheduling="priority", tools="text")
         async with trusted.endpoint:
@@ -188,6 +188,7 @@ async def test_examination_fills_the_record_and_is_made_once() -> None:
         traits = seen.status().traits
         assert {name: trait.verdict for name, trait in traits.items()} == {
             "tools": "yes",
+            "forced_tools": "yes",
             "reasoning": "unknown",
             "json_schema": "yes",
             "stream_usage": "yes",
@@ -250,7 +251,7 @@ async def test_request_that_needs_the_answer_does_not_wait_behind_the_background
             server.hold()
             seen.ask_canaries()
             await asyncio.sleep(0.05)
-            asking = asyncio.create_task(seen.find_tools())
+            asking = asyncio.create_task(seen.find("tools"))
             await asyncio.sleep(0.05)
             server.release()
             async with asyncio.timeout(5):

@@ -93,7 +93,7 @@ async def test_tools_that_the_operator_named_are_not_asked_for() -> None:
             seen = member(server, Clock(), tools=told)
             async with seen.endpoint:
                 await seen.probe()
-                assert await seen.find_tools() is known
+                assert await seen.find("tools") is known
     assert server.probes == []
 
 

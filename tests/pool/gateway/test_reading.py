@@ -43,6 +43,8 @@ def test_tools_are_needed_only_where_they_may_be_called() -> None:
     tools = HELLO | {"tools": [{"type": "function", "function": {"name": "f"}}]}
     assert read(CHAT, json.dumps(tools).encode()).needs == {"tools"}
     assert not read(CHAT, json.dumps(tools | {"tool_choice": "none"}).encode()).needs
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        assert read(CHAT, json.dumps(tools | {"tool_choice": choice}).encode()).needs == {"forced_tools"}
     assert not read(CHAT, json.dumps(HELLO | {"tools": []}).encode()).needs
 
 

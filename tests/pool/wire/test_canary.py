@@ -35,6 +35,20 @@ def test_tool_call_counts_only_with_arguments_that_fit(arguments: str) -> None:
     assert verdict("tools", called('{"word": "ready"}', "other")) == "no"
 
 
+def test_forced_call_is_a_question_of_its_own_with_arguments_that_are_held_to_the_schema() -> None:
+    """vLLM pins the arguments of a tool only where it is ``strict``; seen in 0.32: else the schema itself came back."""
+    (free,), (forced,) = questions("tools", RECORD), questions("forced_tools", RECORD)
+    assert (free["tool_choice"], forced["tool_choice"]) == ("auto", "required")
+    assert forced["tools"][0]["function"]["strict"]
+    assert verdict("forced_tools", called('{"word": "ready"}')) == "yes"
+    assert verdict("forced_tools", called('{"type": "object", "properties": {}}')) == "no"
+
+
+def test_end_that_speaks_of_a_call_which_never_came_proves_nothing() -> None:
+    """vLLM 0.32 ends by `tool_calls` under a forced choice, also where the answer ended while the model still thought."""
+    assert verdict("forced_tools", chat("tool_calls", content="", reasoning="hm")) == "no"
+
+
 @pytest.mark.parametrize(
     "text",
     [

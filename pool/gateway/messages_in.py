@@ -2,13 +2,14 @@
 
 Source: docs.claude.com, API reference, Messages. What no chat can say is refused by name. Left out are only hints that
 change nothing of an answer: `cache_control` and `context_management` (caches here need no marks, and nothing is cut),
-the budget of `thinking`, and thoughts that only Anthropic could read.
+the budget of `thinking`, thoughts that only Anthropic could read, and the line for its billing, which is another in
+each request and would make every prefix a new one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pool.gateway.replies import RefusedError, well_formed, wrong
@@ -21,6 +22,8 @@ HANDLED = {
     "output_config", "output_format", "container", "mcp_servers",
 }  # fmt: skip
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+BILLING = "x-anthropic-billing-header:"
+REMINDER = "<system-reminder>\n{}\n</system-reminder>"
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -33,7 +36,8 @@ def chat_body(body: Mapping[str, Any]) -> JSON:
 def _chat_body(body: Mapping[str, Any]) -> JSON:
     _check(body)
     chat: JSON = {name: body[name] for name in COPIED if body.get(name) is not None}
-    chat["messages"] = [*_system(body.get("system"), "system"), *_messages(body["messages"])]
+    said = (*_system(body.get("system"), "system"), *_messages(body["messages"]))
+    chat["messages"] = _joined(said)
     if body.get("stop_sequences"):
         chat["stop"] = body["stop_sequences"]
     if body.get("tools"):
@@ -67,7 +71,40 @@ def _system(system: Any, where: str) -> Iterator[JSON]:
     if not system:
         return
     texts = [system] if isinstance(system, str) else [_text(block, where) for block in system]
-    yield {"role": "system", "content": "\n".join(texts)}
+    if kept := [text for text in texts if not text.startswith(BILLING)]:
+        yield {"role": "system", "content": "\n".join(kept)}
+
+
+def _joined(messages: Iterable[JSON]) -> list[JSON]:
+    """Turns of one role become one, as this API has it. A word of the system between turns is marked in a person's:
+    most chat templates know one at the beginning alone."""
+    out: list[JSON] = []
+    for told in messages:
+        late = told["role"] == "system" and out and out[-1]["role"] != "system"
+        message = {"role": "user", "content": REMINDER.format(told["content"])} if late else told
+        if out and message["role"] == out[-1]["role"] != "tool":
+            out[-1] = _both(out[-1], message)
+        else:
+            out.append(message)
+    return out
+
+
+def _both(one: JSON, two: JSON) -> JSON:
+    texts = [message["content"] for message in (one, two) if message["content"]]
+    if all(isinstance(text, str) for text in texts):
+        content: Any = "\n".join(texts) or two["content"]
+    else:
+        content = [part for text in texts for part in _as_parts(text)]
+    both = one | two | {"content": content}
+    if calls := [*one.get("tool_calls", ()), *two.get("tool_calls", ())]:
+        both["tool_calls"] = calls
+    if thoughts := [message["reasoning"] for message in (one, two) if message.get("reasoning")]:
+        both["reasoning"] = "\n".join(thoughts)
+    return both
+
+
+def _as_parts(content: Any) -> list[JSON]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _messages(messages: list[Any]) -> Iterator[JSON]:

@@ -182,6 +182,30 @@ def test_a_conversation_becomes_the_chat_that_it_is() -> None:
         assert body[name] == value
 
 
+def test_turns_of_one_role_are_one_and_a_later_word_of_the_system_is_marked_in_a_persons() -> None:
+    """Many chat templates refuse a system message that is not the first one, and roles that do not alternate."""
+    picture = {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}
+    call = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
+    body = asked(
+        system=[{"type": "text", "text": "x-anthropic-billing-header: cch=1f2e"}, {"type": "text", "text": "One."}],
+        messages=[
+            {"role": "system", "content": "Two."},
+            {"role": "user", "content": "hi"},
+            {"role": "system", "content": "Three."},
+            {"role": "user", "content": [picture]},
+            {"role": "assistant", "content": "A."},
+            {"role": "assistant", "content": [call]},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, call]},
+        ],
+    )
+    system, user, said = body["messages"]
+    assert system == {"role": "system", "content": "One.\nTwo."}
+    assert user["content"][0]["text"] == "hi\n<system-reminder>\nThree.\n</system-reminder>"
+    assert user["content"][1]["type"] == "image_url"
+    assert (said["content"], said["reasoning"], len(said["tool_calls"])) == ("A.", "hm", 2)
+    assert asked(system="x-anthropic-billing-header: cch=1")["messages"] == asked()["messages"]
+
+
 def test_images_are_shown_and_those_of_a_tool_as_a_persons() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QQ=="}}
     linked = {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}

@@ -6,12 +6,12 @@ inflate to gigabytes), and is followed nowhere else, since the endpoint's key tr
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-import httpx
-
-from pool.channel import KEEP_ALIVE
+from pool.channel import Channel
 from pool.config import EndpointConfig
+from pool.connection import Connection
 from pool.errors import TransientError
 from pool.types import Frozen
 
@@ -36,40 +36,37 @@ class Asking:
     """Asks one server. Its connections are its own, so that no full server makes a probe wait behind requests."""
 
     def __init__(self, config: EndpointConfig, connect_timeout: float) -> None:
-        key = config.api_key
-        headers = {} if key is None else {"authorization": f"Bearer {key.get_secret_value()}"}
         self._name = config.name
-        self._http = httpx.AsyncClient(
-            base_url=config.url,
-            timeout=httpx.Timeout(None, connect=connect_timeout),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_ALIVE),
-            headers=headers | {"accept-encoding": "identity"},
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._channel = Channel(config, connect_timeout)
 
     async def get(self, path: str) -> Raw:
-        """Raises httpx.HTTPError where no answer came, TransientError for one that is too large or compressed."""
-        return await self._ask("GET", path)
+        """Raises PoolError, classed, where no answer came, and TransientError for one too large or compressed."""
+        return await self._ask("GET", path, b"", {})
 
     async def post(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> Raw:
         """Raises as `get` does."""
-        return await self._ask("POST", path, json=body, headers=headers)
+        return await self._ask("POST", path, json.dumps(body).encode(), headers)
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._http.aclose()
+        await self._channel.aclose()
 
-    async def _ask(self, method: str, path: str, **more: Any) -> Raw:
-        async with self._http.stream(method, path, **more) as answer:
-            headers = {name.lower(): value for name, value in answer.headers.items()}
-            if (coding := headers.get("content-encoding", "").strip().lower()) not in PLAIN:
-                told = f"its answer to {path} is coded as {coding[:40]!r}, which nobody asked for"
-                raise TransientError(f"endpoint {self._name}: {told}")
-            parts, size = [], 0
-            async for part in answer.aiter_raw():
-                parts.append(part)
-                if (size := size + len(part)) > LARGEST:
-                    told = f"its answer to {path} is longer than {LARGEST} bytes"
-                    raise TransientError(f"endpoint {self._name}: {told}")
-            return Raw(status=answer.status_code, body=b"".join(parts), headers=headers)
+    async def _ask(self, method: str, path: str, data: bytes, headers: dict[str, str]) -> Raw:
+        with self._channel.classed():
+            connection = await self._channel.ask(method, path, data, headers)
+            try:
+                body = await self._body(connection, path)
+            finally:
+                self._channel.leave(connection)
+        return Raw(status=connection.status, body=body, headers=connection.headers)
+
+    async def _body(self, connection: Connection, path: str) -> bytes:
+        if (coding := connection.headers.get("content-encoding", "").strip().lower()) not in PLAIN:
+            told = f"its answer to {path} is coded as {coding[:40]!r}, which nobody asked for"
+            raise TransientError(f"endpoint {self._name}: {told}")
+        parts, size = [], 0
+        while part := await connection.read():
+            parts.append(part)
+            if (size := size + len(part)) > LARGEST:
+                raise TransientError(f"endpoint {self._name}: its answer to {path} is longer than {LARGEST} bytes")
+        return b"".join(parts)

@@ -106,13 +106,23 @@ class Channel:
         A kept connection that the server had closed by then costs nothing: where no byte of an answer came, it is sent
         once more, on a new one (llm-d/llm-d#1564).
         """
-        data = _written(body)
-        head = self._head(path, len(data), headers)
         with self.classed():
-            connection = await self._sent(head, data)
+            connection = await self.ask("POST", path, _written(body), headers)
             if not 200 <= connection.status < 300:
                 raise await self._refused(connection)
         return Answering(self, connection)
+
+    async def ask(self, method: str, path: str, data: bytes, headers: Mapping[str, str]) -> Connection:
+        """The connection on which an answer has begun, whatever its status; the caller leaves it. Raises DeafError and
+        BrokenError, for `classed`."""
+        sent = (self._head(method, path, len(data), headers), data)
+        if (kept := self._kept()) is not None:
+            try:
+                return await self._asked(kept, sent)
+            except BrokenError:
+                if kept.heard or self.closed:
+                    raise
+        return await self._asked(await self._connected(), sent)
 
     async def aclose(self) -> None:
         """Close every connection, for good; who reads from one is told that it broke."""
@@ -153,16 +163,6 @@ class Channel:
         key = self._config.api_key.get_secret_value() if self._config.api_key else ""
         return text.replace(key, "***") if key else text
 
-    async def _sent(self, *data: bytes) -> Connection:
-        """The connection on which an answer has begun."""
-        if (kept := self._kept()) is not None:
-            try:
-                return await self._asked(kept, data)
-            except BrokenError:
-                if kept.heard or self.closed:
-                    raise
-        return await self._asked(await self._connected(), data)
-
     async def _asked(self, connection: Connection, data: tuple[bytes, ...]) -> Connection:
         if self.closed:
             connection.close()
@@ -185,7 +185,7 @@ class Channel:
         except TimeoutError:
             raise BrokenError(f"no connection within {self._connect_timeout:g} s") from None
         except (OSError, ValueError) as error:
-            raise DeafError(f"{type(error).__name__} {error}".rstrip()) from error
+            raise DeafError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
         return connection
 
     def _kept(self) -> Connection | None:
@@ -223,12 +223,12 @@ class Channel:
         with suppress(ValueError):
             self.idle.remove(connection)
 
-    def _head(self, path: str, size: int, extra: Mapping[str, str]) -> bytes:
+    def _head(self, method: str, path: str, size: int, extra: Mapping[str, str]) -> bytes:
         told = "".join(
             f"{name}: {value}\r\n" for name, value in extra.items() if name.lower() in SENT and _decent(value)
         )
         target = quote(self._address.path + path, safe=PLAIN)
-        return f"POST {target} HTTP/1.1\r\n{told}Content-Length: {size}\r\n".encode() + self._common
+        return f"{method} {target} HTTP/1.1\r\n{told}Content-Length: {size}\r\n".encode() + self._common
 
     async def _refused(self, connection: Connection) -> PoolError:
         """The refusal in full: its body may come in several pieces, and half of one says nothing of what it is."""

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
-
 from pool.asking import Asking, Raw
 from pool.channel import Channel
 from pool.config import EndpointConfig
-from pool.errors import ContextOverflowError, EndpointDeadError, PermanentError, PoolError, TransientError
+from pool.errors import ContextOverflowError, PermanentError, PoolError, TransientError
 from pool.relay import Relay
 from pool.resume import continued, spliced
 from pool.types import (
@@ -258,18 +256,11 @@ class Endpoint:
             raise TransientError(f"endpoint {self.name}: it has just left the pool")
         try:
             yield
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise self._broken(error) from error
+        except TimeoutError as error:
+            told = f"no whole answer from {self.config.url} within {PROBE_TIMEOUT:g} s"
+            raise TransientError(f"endpoint {self.name}: {told}") from error
         except UNREADABLE as error:  # no JSON, or not of the expected shape: a probe loop must outlive it
             raise TransientError(f"endpoint {self.name}: its answer could not be read: {error}") from error
-
-    def _broken(self, cause: BaseException) -> PoolError:
-        reason = f"{type(cause).__name__} {cause}".rstrip()
-        if isinstance(cause, httpx.ConnectError):
-            return EndpointDeadError(
-                f"endpoint {self.name}: nobody listens at {self.config.url} ({reason})", reached=False
-            )
-        return TransientError(f"endpoint {self.name}: the connection to {self.config.url} broke ({reason})")
 
 
 def _headers(session: str, request: str = "") -> dict[str, str]:

@@ -64,5 +64,7 @@ def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -
 def tell(exchange: Exchange, told: Iterable[tuple[str, str]]) -> None:
     """Have the answer's head say who answers. Values become printable ASCII of bounded length."""
     for name, value in told:
-        clean = "".join(c if " " <= c <= "~" else "?" for c in value[:200])
+        clean = value[:200]
+        if not (clean.isascii() and clean.isprintable()):
+            clean = "".join(c if " " <= c <= "~" else "?" for c in clean)
         exchange.extra.append((b"x-swarm-" + name.encode(), clean.encode()))

@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from pool.config import KeyConfig
@@ -135,10 +136,16 @@ def foreign_page(headers: Mapping[str, str]) -> str:
     (DNS rebinding). Only keys keep such a page out where the name is meant to be another one.
     """
     for told in (headers.get("host"), headers.get("origin")):
-        name = urlsplit(told if told and "//" in told else f"//{told}").hostname if told else None
-        if told and not (name == "localhost" or (name or "").endswith(".localhost") or _loopback(name or "")):
+        if told and not _here(told):
             return told[:200]
     return ""
+
+
+@lru_cache(maxsize=64)  # callers name the same few addresses in each request
+def _here(told: str) -> bool:
+    """Whether an address, with or without a scheme, is this machine's own."""
+    name = urlsplit(told if "//" in told else f"//{told}").hostname or ""
+    return name == "localhost" or name.endswith(".localhost") or _loopback(name)
 
 
 def _loopback(host: str) -> bool:

@@ -1,7 +1,8 @@
 """Judges tool calls before anybody runs them: are the arguments whole JSON, and do they fit the tool's schema; pure.
 
 vLLM reports a call that was cut at max_tokens as `tool_calls` (vllm-project/vllm#53269, #47761, #47903, #9053,
-#47963); its half JSON, put into the history, then makes every later turn fail.
+#47963); its half JSON, put into the history, then makes every later turn fail. Under a forced choice it (seen in 0.32)
+reports `tool_calls` also of an answer that has none.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def judged(choice: Choice, tools: Iterable[ToolSpec]) -> Choice:
     does not fit its tool's schema keeps its place and carries the reason in ``fault``: the model may mend that.
     """
     if not choice.tool_calls:
-        return choice
+        return choice.model_copy(update={"finish_reason": "stop"}) if choice.finish_reason == "tool_calls" else choice
     schemas = {tool.name: tool.parameters for tool in tools}
     kept = tuple(_with_fault(call, schemas) for call in choice.tool_calls if whole_json(call.arguments))
     cut = len(kept) < len(choice.tool_calls)

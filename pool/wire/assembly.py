@@ -111,10 +111,10 @@ class Assembly:
         for sample in self._samples.values():
             read_finish(sample.finish)
 
-    def cut(self, index: int, is_whole: Callable[[str], bool]) -> bool:
-        """Whether a sample has a tool call whose arguments are not whole."""
-        sample = self._samples.get(index)
-        return sample is not None and not all(is_whole("".join(call.arguments)) for call in sample.calls.values())
+    def called(self, index: int, is_whole: Callable[[str], bool] = lambda _: True) -> bool:
+        """Whether a sample has tool calls, and the arguments of each are whole."""
+        made = self._samples[index].calls.values() if index in self._samples else ()
+        return bool(made) and all(is_whole("".join(call.arguments)) for call in made)
 
     def done(self) -> Part:
         """Choices and usage, once the answer has ended.

@@ -1,7 +1,7 @@
 """What of a server's stream is handed on to a caller who speaks the same protocol, event by event; pure.
 
-Handed on as it came, but for three things: usage that the pool asked for and the caller did not, a finish that calls a
-cut tool call whole, and the joint where another endpoint goes on.
+Handed on as it came, but for three things: usage that the pool asked for and the caller did not, a finish that speaks
+of a tool call which was cut or never made, and the joint where another endpoint goes on.
 """
 
 from __future__ import annotations
@@ -85,11 +85,12 @@ class Passage:
 
 
 def mark_cut(piece: JSON, assembly: Assembly) -> bool:
-    """Let a finish that calls a cut tool call whole say `length` instead; True where it did."""
+    """Let a finish by tool calls say `length` where one was cut, and `stop` where none was made; True where it did."""
     changed = False
     for part in piece.get("choices") or ():
-        if part.get("finish_reason") == "tool_calls" and assembly.cut(part.get("index") or 0, whole_json):
-            part["finish_reason"] = "length"
+        index = part.get("index") or 0
+        if part.get("finish_reason") == "tool_calls" and not assembly.called(index, whole_json):
+            part["finish_reason"] = "length" if assembly.called(index) else "stop"
             changed = True
     return changed
 

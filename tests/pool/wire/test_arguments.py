@@ -37,6 +37,10 @@ def test_call_that_was_cut_anywhere_is_taken_out_and_told_as_cut(at: int) -> Non
     assert (found.tool_calls, found.finish_reason) == ((), "length")
 
 
+def test_end_by_calls_without_any_is_a_plain_end() -> None:
+    assert judged(choice(), [SHELL]).finish_reason == "stop"
+
+
 def test_whole_calls_before_a_cut_one_are_kept() -> None:
     found = judged(choice(WHOLE, '{"command": "rm'), [SHELL])
     assert [call.id for call in found.tool_calls] == ["c0"]

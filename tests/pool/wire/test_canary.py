@@ -45,7 +45,7 @@ def test_forced_call_is_a_question_of_its_own_with_arguments_that_are_held_to_th
 
 
 def test_end_that_speaks_of_a_call_which_never_came_proves_nothing() -> None:
-    """vLLM 0.32 ends by `tool_calls` under a forced choice, also where the answer ended while the model still thought."""
+    """vLLM 0.32 ends by `tool_calls` under a forced choice, also where it ended in the midst of the thinking."""
     assert verdict("forced_tools", chat("tool_calls", content="", reasoning="hm")) == "no"
 
 

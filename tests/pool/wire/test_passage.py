@@ -56,6 +56,13 @@ def test_usage_that_only_the_pool_wanted_is_kept_back() -> None:
     assert "usage" not in Caller().get({**piece(content="a"), "usage": USAGE})
 
 
+def test_call_that_was_never_made_is_not_told_as_made() -> None:
+    """Seen in vLLM 0.32 under tool_choice "required": it stopped in its thinking, the finish was `tool_calls`."""
+    caller = Caller()
+    caller.send(piece(reasoning="hm"))
+    assert caller.get(piece("tool_calls"))["choices"][0]["finish_reason"] == "stop"
+
+
 def test_cut_call_is_told_as_cut() -> None:
     """vllm-project/vllm#53269, #47761."""
     caller = Caller()

@@ -102,20 +102,30 @@ class GatewayConfig(Frozen):
     socket: str | None = Field(default=None, description="unix socket for its owner, with the admin routes as well")
     keys: tuple[KeyConfig, ...] = Field(default=(), max_length=10_000, description="who may call")
     max_body: int = Field(default=33_554_432, ge=1024, description="bytes of a request's body")
+    max_bodies: int = Field(
+        default=1_073_741_824, ge=1024, description="bytes of requests held at a time; of several keys each has half"
+    )
+    max_connections: int = Field(default=8192, ge=1, description="TCP connections at a time")
     max_header: int = Field(default=32_768, ge=1024, description="bytes of a request's head")
     header_timeout: float = Field(default=10.0, gt=0, description="seconds for a request's head to arrive")
     body_timeout: float = Field(default=60.0, gt=0, description="seconds for a request's body to arrive")
     stall_timeout: float = Field(default=60.0, gt=0, description="seconds that a client may read nothing of its answer")
     keep_alive: float = Field(default=75.0, gt=0, description="seconds that an idle connection stays open")
+    comment_interval: float = Field(
+        default=10.0, gt=0, description="seconds of silence before a virtual model's stream gets a comment line"
+    )
     deadline: float = Field(default=600.0, gt=0, description="seconds that a request may take when it names none")
     drain_notice: float = Field(default=1.0, ge=0, description="seconds not ready, yet listening, before it closes")
     drain_timeout: float = Field(default=60.0, ge=0, description="seconds to finish running requests after SIGTERM")
 
+    @model_validator(mode="after")
+    def _room_for_one(self) -> Self:
+        if self.max_bodies < self.max_body * (1 if len(self.keys) < 2 else 2):
+            raise ValueError("max_bodies has no room for one body of max_body (of several keys each may hold half)")
+        return self
+
 
 class AutoConfig(Frozen):
-    comment_interval: float = Field(
-        default=10.0, gt=0, description="seconds of silence before a virtual model's stream gets a comment line"
-    )
     """When the tier `auto` climbs and steps down. Counts are of a session's answers since its last move.
 
     A sign of trouble reaches 1 at its count here. A climb whose re-prefill costs more than ``dear`` seconds needs twice

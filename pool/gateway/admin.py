@@ -14,6 +14,8 @@ from pool.gateway.service import Service
 from pool.gateway.web import Exchange
 
 PREFIX = "/admin/"
+LARGEST = 65_536  # bytes of an endpoint's settings
+LONGEST = 3600.0  # seconds that one waits for a drain
 
 
 async def answer(service: Service, exchange: Exchange) -> None:
@@ -24,9 +26,9 @@ async def answer(service: Service, exchange: Exchange) -> None:
         case "GET", ["explain", number]:
             await _say(exchange, explained(service, number))
         case "POST", ["endpoints"]:
-            await _say(exchange, add(service, await exchange.body(service.config.max_body, 10.0)))
+            await _say(exchange, add(service, await exchange.body(LARGEST, 10.0)))
         case "POST", ["endpoints", name, "drain"]:
-            await _say(exchange, await drain(service, name, exchange.number("within")))
+            await _say(exchange, await drain(service, name, exchange.number("within", LONGEST)))
         case "POST", ["endpoints", name, "admit"]:
             service.pool.admit(_known(service, name))
             await _say(exchange, {"endpoint": name, "state": "admitted"})

@@ -51,7 +51,9 @@ async def _body(service: Service, exchange: Exchange) -> bytes:
 
 def caller_of(service: Service, exchange: Exchange) -> Caller:
     """Who calls. Raises RefusedError (401)."""
-    return service.keys.caller(exchange.headers.get("authorization"), exchange.headers.get("x-api-key"))
+    caller = service.keys.caller(exchange.headers.get("authorization"), exchange.headers.get("x-api-key"))
+    exchange.whose = caller.name
+    return caller
 
 
 async def answer(service: Service, exchange: Exchange, job: Job) -> None:

@@ -11,17 +11,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from pool.config import GatewayConfig
-from pool.gateway.replies import Refusal
+from pool.gateway.replies import LATER, Refusal
 from pool.gateway.web import CONNECTION
 
 GATHERED = 16_384  # bytes that are sent without waiting for more
 
 
 class Crowd(ServerState):
-    """The open connections. ``quiet`` is set while there is none."""
+    """The open connections. ``quiet`` is set while there is none; ``resting`` are those without a request, the one
+    that has been so for longest first."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.resting: dict[Guarded, None] = {}
         self.quiet = asyncio.Event()
         self.quiet.set()
 
@@ -64,12 +66,16 @@ class Gathered:
 
 
 class Guarded(HttpToolsProtocol):
-    """One connection. A head that is too long gets 431; one that takes too long is cut off (slow loris)."""
+    """One connection. A head that is too long gets 431; one that takes too long is cut off (slow loris).
 
-    def __init__(self, config: Config, state: Crowd, limits: GatewayConfig) -> None:
+    Beyond ``most`` connections the one that has rested longest is cut for a new one; where none rests, that gets 503.
+    """
+
+    def __init__(self, config: Config, state: Crowd, limits: GatewayConfig, most: int | None = None) -> None:
         super().__init__(config, state, {})
         self._crowd = state
         self._limits = limits
+        self._most = most
         self.hung_up: Callable[[], None] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._head = 0  # bytes of the head that is arriving
@@ -84,16 +90,25 @@ class Guarded(HttpToolsProtocol):
         """Cut it."""
         self.transport.abort()
 
+    def unframed(self, size: int) -> None:
+        """The next ``size`` bytes of the answer go out as they are, and it ends with the connection."""
+        self.cycle.chunked_encoding, self.cycle.keep_alive = False, False
+        self.cycle.expected_content_length = size
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The first head is awaited from now on."""
         super().connection_made(transport)
         self.transport = cast("asyncio.Transport", Gathered(transport, self.loop))
         self._crowd.quiet.clear()
         self._await_head()
+        if self._most is not None and len(self._crowd.connections) > self._most:
+            self._make_room()
+        self._crowd.resting[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is awaited any more."""
         self._head_done()
+        self._crowd.resting.pop(self, None)
         super().connection_lost(exc)
         if self.hung_up is not None:
             self.hung_up()
@@ -129,7 +144,13 @@ class Guarded(HttpToolsProtocol):
         if self._named + len(self.url) > self._limits.max_header:
             self._refuse()
             return
+        self._crowd.resting.pop(self, None)
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Another request may follow."""
+        self._crowd.resting[self] = None
+        super().on_response_complete()
 
     def on_body(self, body: bytes) -> None:
         """Not for a request that was refused."""
@@ -154,17 +175,29 @@ class Guarded(HttpToolsProtocol):
         self._late = None
         self.transport.abort()
 
+    def _make_room(self) -> None:
+        if longest := next(iter(self._crowd.resting), None):
+            longest.transport.abort()
+            return
+        words = f"{self._most} connections are open and at work, which is all there may be (max_connections)"
+        self._turn_away(Refusal(503, words, "gateway_full", retry_after=LATER))
+
     def _refuse(self) -> None:
-        self._head_done()
         words = f"the request's head is longer than {self._limits.max_header} bytes (max_header)"
-        body = Refusal(431, words, "head_too_large").body()
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[431] + head + body)
+        self._turn_away(Refusal(431, words, "head_too_large"))
+
+    def _turn_away(self, refusal: Refusal) -> None:
+        self._head_done()
+        body = refusal.body()
+        told = [*refusal.headers(), (b"content-length", b"%d" % len(body))]
+        head = b"content-type: application/json\r\nconnection: close\r\n"
+        head += b"".join(b"%b: %b\r\n" % pair for pair in told) + b"\r\n"
+        self.transport.write(STATUS_LINE[refusal.status] + head + body)
         self.transport.close()
 
 
-def protocol(app: Any, limits: GatewayConfig, state: Crowd) -> Any:
-    """Makes the protocol of each new connection that speaks to ``app``."""
+def protocol(app: Any, limits: GatewayConfig, state: Crowd, most: int | None = None) -> Any:
+    """Makes the protocol of each new connection that speaks to ``app``, of which there are no more than ``most``."""
     config = Config(
         app,
         http=Guarded,
@@ -178,4 +211,4 @@ def protocol(app: Any, limits: GatewayConfig, state: Crowd) -> Any:
         timeout_keep_alive=int(limits.keep_alive),
     )
     config.load()
-    return lambda: Guarded(config, state, limits)
+    return lambda: Guarded(config, state, limits, most)

@@ -43,7 +43,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; whatever goes wrong is told in OpenAI's shape."""
-        exchange = Exchange(scope, receive, send, self._service.config.stall_timeout)
+        exchange = Exchange(scope, receive, send, self._service.config.stall_timeout, self._service.held)
         try:
             await self._answer(exchange)
         except GoneError:
@@ -55,6 +55,8 @@ class Door:
         except Exception:  # the last door: a person sees no traceback, the log does
             log.exception("a request to %s failed", exchange.path)
             await exchange.refuse(Refusal(500, "the gateway has a fault; its log says more", "internal_error"))
+        finally:
+            exchange.let_go()
 
     async def _answer(self, exchange: Exchange) -> None:
         path = exchange.path

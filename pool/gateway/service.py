@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pool.config import GatewayConfig
 from pool.gateway.catalogue import Target, alive, target
+from pool.gateway.held import Held
 from pool.gateway.identity import Trees
 from pool.gateway.keys import Keys
 from pool.gateway.metrics import Metrics
@@ -33,6 +34,8 @@ class Service:
     trees: Trees = field(default_factory=Trees)
 
     def __post_init__(self) -> None:
+        most, several = self.config.max_bodies, len(self.config.keys) > 1
+        self.held = Held(most, most // 2 if several else most)
         self._plain = frozenset(self.pool.config.tiers)
         self._known: dict[str, Target] = {}
         self._known_until = 0.0

@@ -77,7 +77,7 @@ async def listening(service: Service) -> AsyncIterator[Listening]:
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         listener = stack.enter_context(_tcp(config.host, config.port))
-        servers.append(await loop.create_server(protocol(Door(service), config, crowd), sock=listener))
+        servers.append(await loop.create_server(protocol(Door(service), config, crowd, config.max_connections), sock=listener))
         stack.callback(servers[0].close)
         if config.socket is not None:
             local = stack.enter_context(_unix(Path(config.socket)))

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMap
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from pool.gateway.replies import Refusal, RefusedError
+from pool.gateway.held import Held, weight
+from pool.gateway.replies import Refusal, RefusedError, wrong
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -40,17 +41,21 @@ class Connection(Protocol):
     def abort(self) -> None:
         """Cut it; closing it would wait for a reader that does not read."""
 
+    def unframed(self, size: int) -> None:
+        """The next ``size`` bytes of the answer go out as they are, and it ends with the connection."""
+
 
 class Exchange:
     """One request with its answer. ``started`` tells that the answer's head is out, ``complete`` that all of it is."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, stall_timeout: float) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, stall_timeout: float, held: Held) -> None:
         self.scope = scope
         self.headers: dict[str, str] = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         self.started = False
         self.complete = False
+        self._bare = False
         self.extra: list[Header] = []
         self.torn: Callable[[Refusal], bytes] = Refusal.event
         self.refused: Callable[[Refusal], bytes] = Refusal.body
@@ -58,6 +63,10 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._stall_timeout = stall_timeout
+        self.whose = ""
+        self._held = held
+        self._taken: list[tuple[str, int]] = []
+        self._unread = False
 
     @property
     def method(self) -> str:
@@ -69,24 +78,41 @@ class Exchange:
         """The path asked for, unquoted."""
         return str(self.scope["path"])
 
-    def number(self, name: str) -> float:
-        """A number in the query, 0 where there is none."""
-        told = parse_qs(self.scope.get("query_string", b"")).get(name.encode(), [b""])[0]
+    def number(self, name: str, most: float) -> float:
+        """A number from 0 to ``most`` in the query, 0 where there is none. Raises RefusedError (400) for another."""
+        told = parse_qs(self.scope.get("query_string", b"")).get(name.encode(), [b"0"])[0]
         try:
-            return max(0.0, float(told))
+            value = float(told)
         except ValueError:
-            return 0.0
+            value = -1.0
+        if not 0 <= value <= most:
+            raise wrong(f"{name} is a number from 0 to {most:g}", name)
+        return value
 
     async def body(self, most: int, seconds: float) -> bytes:
-        """The whole body. Raises RefusedError (413, 408) beyond the limits, GoneError."""
+        """The whole body, held until `let_go`. Raises RefusedError (408, 413, 429, 503), GoneError."""
+        self._unread = True
         if int(self.headers.get("content-length") or 0) > most:
             raise _too_big(most)
         try:
             async with asyncio.timeout(seconds):
-                return await self._read(most)
+                body = await self._read(most)
         except TimeoutError:
             words = f"the body did not arrive within {seconds:g} s"
             raise RefusedError(Refusal(408, words, "request_timeout")) from None
+        self._unread = False
+        if more := weight(body):
+            if not self._held.fits(len(body) + more):
+                words = "the body holds more values than this gateway has memory for (max_bodies)"
+                raise RefusedError(Refusal(413, words, "body_too_large"))
+            self._take(more)
+        return body
+
+    def let_go(self) -> None:
+        """The request is over, and so is its body."""
+        for whose, size in self._taken:
+            self._held.give(whose, size)
+        self._taken.clear()
 
     async def respond(self, status: int, body: bytes, headers: Iterable[Header] = (JSON_TYPE,)) -> None:
         """A whole answer."""
@@ -100,11 +126,14 @@ class Exchange:
         if self.started:
             await self._write(self.torn(refusal), last=True)
             return
-        hang_up = [(b"connection", b"close")] if refusal.status in (408, 413) else []  # the rest is not read
+        hang_up = [(b"connection", b"close")] if self._unread else []  # the rest is not read
         await self.respond(refusal.status, self.refused(refusal), [JSON_TYPE, *refusal.headers(), *hang_up])
 
     async def stream(self) -> None:
-        """Begin a stream of server-sent events."""
+        """Begin a stream of server-sent events. HTTP/1.0 knows no chunks to send it in (RFC 9112, 6.1)."""
+        self._bare = self.scope["http_version"] == "1.0"
+        if self._bare:
+            self._connection.unframed(0)
         await self._head(200, STREAM_HEADERS)
 
     async def write(self, event: bytes) -> None:
@@ -143,12 +172,17 @@ class Exchange:
             event = await self._receive()
             if event["type"] == "http.disconnect":
                 raise GoneError
-            parts.append(event.get("body", b""))
-            size += len(parts[-1])
+            parts.append(part := event.get("body", b""))
+            size += len(part)
             if size > most:
                 raise _too_big(most)
+            self._take(len(part))
             if not event.get("more_body", False):
                 return b"".join(parts)
+
+    def _take(self, size: int) -> None:
+        self._held.take(self.whose, size)
+        self._taken.append((self.whose, size))
 
     async def _head(self, status: int, headers: Iterable[Header]) -> None:
         self.started = True
@@ -156,6 +190,8 @@ class Exchange:
 
     async def _write(self, body: bytes, *, last: bool) -> None:
         self.complete = self.complete or last
+        if self._bare:
+            self._connection.unframed(len(body))
         event = {"type": "http.response.body", "body": body, "more_body": not last}
         if not self._connection.jammed:  # nothing to wait for
             await self._send(event)

@@ -253,66 +253,48 @@ async def test_a_client_that_hangs_up_in_the_last_part_aborts_it(gateway: Open) 
         await house.quiet()
 
 
-@pytest.mark.parametrize("last", ["", " \n ", torn_call("read", path="a"), call("unknown")], ids=str)
-async def test_a_draft_stands_in_the_stream_where_the_last_part_said_nothing_of_use(gateway: Open, last: Any) -> None:
+async def test_a_draft_stands_in_the_stream_where_the_last_part_said_nothing_of_use(gateway: Open) -> None:
+    last: Any = ""
     async with (
         pretend_vllm(lambda _: "draft of the small one") as one,
-        pretend_vllm(large(last)) as two,
+        pretend_vllm(lambda recorded: last if is_merge(recorded) else "draft of the large one") as two,
         gateway(one, two, tiers=TWO, pool=FUSE) as house,
     ):
-        text = await stream(house, tools=TOOLS)
-        assert said(text) == "draft of the large one"
-        assert "draft of large answers" in end(text)["swarm"]["why"]
-        assert not any(event["choices"][0]["delta"].get("tool_calls") for event in told(text) if event["choices"])
+        for nothing in ("", " \n ", torn_call("read", path="a"), call("unknown")):
+            last = nothing
+            text = await stream(house, tools=TOOLS)
+            assert said(text) == "draft of the large one"
+            assert "draft of large answers" in end(text)["swarm"]["why"]
+            assert not any(event["choices"][0]["delta"].get("tool_calls") for event in told(text) if event["choices"])
 
 
-async def test_tool_calls_are_told_once_they_are_whole(gateway: Open) -> None:
+async def test_text_is_said_at_once_and_what_may_have_to_be_taken_back_once_it_is_judged(gateway: Open) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    last: Any = ""
     async with (
         pretend_vllm(lambda _: "draft of the small one") as one,
-        pretend_vllm(large(call("read", path="a.py").model_copy(update={"content": "I look."}))) as two,
+        pretend_vllm(lambda recorded: last if is_merge(recorded) else '{"a": 2}') as two,
         gateway(one, two, tiers=TWO, pool=FUSE) as house,
     ):
+        last = call("read", path="a.py").model_copy(update={"content": "I look."})
         text = await stream(house, tools=TOOLS)
-        (calls,) = [
-            e["choices"][0]["delta"]["tool_calls"]
-            for e in told(text)
-            if "tool_calls" in str(e["choices"]) and e["choices"][0]["delta"].get("tool_calls")
-        ]
+        pieces = [event["choices"][0]["delta"] for event in told(text) if event["choices"]]
+        (calls,) = [piece["tool_calls"] for piece in pieces if piece.get("tool_calls")]
         assert said(text) == "I look."
         assert [(one["index"], one["function"]["name"]) for one in calls] == [(0, "read")]
         assert json.loads(calls[0]["function"]["arguments"]) == {"path": "a.py"}
         assert end(text)["choices"][0]["finish_reason"] == "tool_calls"
 
-
-async def test_text_that_was_said_stands_and_the_report_says_what_is_wrong_with_its_call(gateway: Open) -> None:
-    bad = call("unknown").model_copy(update={"content": "I look."})
-    async with (
-        pretend_vllm(lambda _: "draft of the small one") as one,
-        pretend_vllm(large(bad)) as two,
-        gateway(one, two, tiers=TWO, pool=FUSE) as house,
-    ):
+        last = call("unknown").model_copy(update={"content": "I look."})
         text = await stream(house, tools=TOOLS)
         assert said(text) == "I look."
         assert "seen after it was said" in end(text)["swarm"]["report"]["gained"]
 
-
-async def test_an_answer_that_must_fit_a_schema_is_judged_before_a_word_is_said(gateway: Open) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    async with (
-        pretend_vllm(lambda _: '{"a": 1}') as one,
-        pretend_vllm(large('{"a": "no number"}', '{"a": 2}')) as two,
-        gateway(one, two, tiers=TWO, pool=FUSE) as house,
-    ):
+        last = '{"a": "no number"}'
         assert json.loads(said(await stream(house, response_format=form))) == {"a": 2}
 
-
-async def test_thoughts_are_heard_as_well(gateway: Open) -> None:
-    async with (
-        pretend_vllm(lambda _: "draft of the small one") as one,
-        pretend_vllm(large(Choice(content="yes", reasoning="let me see"))) as two,
-        gateway(one, two, tiers=TWO, pool=FUSE) as house,
-    ):
+        last = Choice(content="yes", reasoning="let me see")
         text = await stream(house)
         assert (said(text, "reasoning"), said(text)) == ("let me see", "yes")
 

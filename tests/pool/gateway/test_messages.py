@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from pool.gateway.keys import hashed
 from pool.gateway.messages_in import chat_body
 from pool.gateway.messages_out import Message, usage
 from pool.gateway.replies import RefusedError
-from pool.testing import Slow, error_midway, hang, overflow, overload, paced, pretend_vllm, reset_midway, server_error
+from pool.testing import Slow, error_midway, overflow, overload, paced, pretend_vllm, reset_midway, server_error
 from pool.types import Choice, ToolCall
 from tests.pool.gateway.conftest import House, Open
 
@@ -282,28 +281,24 @@ def test_a_field_of_another_shape_is_the_callers_mistake(odd: dict[str, Any]) ->
 # --- what is told
 
 
-async def test_a_text_is_told_whole_and_event_by_event(gateway: Open) -> None:
-    async with pretend_vllm(lambda _: LONG) as server, gateway(server) as house:
+async def test_answers_are_told_whole_and_event_by_event(gateway: Open) -> None:
+    """A text, one that is cut, and thoughts, text and calls as blocks in their order."""
+    calls = tuple(ToolCall(id=f"c{n}", name="read", arguments=json.dumps({"path": f"{n}.py"})) for n in range(2))
+    much = Choice(reasoning="let me see", content="I read.", tool_calls=calls, finish_reason="tool_calls")
+    async with (
+        pretend_vllm(lambda recorded: much if recorded.body.get("tools") else LONG) as server,
+        gateway(server) as house,
+    ):
         message = await both(house)
         assert message["content"] == [{"type": "text", "text": LONG}]
         assert (message["stop_reason"], message["stop_sequence"], message["role"]) == ("end_turn", None, "assistant")
         assert message["usage"]["output_tokens"] == 10
         assert [recorded.path for recorded in server.requests] == ["/v1/chat/completions"] * 2
-
-
-async def test_thoughts_text_and_calls_are_blocks_in_their_order(gateway: Open) -> None:
-    calls = tuple(ToolCall(id=f"c{n}", name="read", arguments=json.dumps({"path": f"{n}.py"})) for n in range(2))
-    answer = Choice(reasoning="let me see", content="I read.", tool_calls=calls, finish_reason="tool_calls")
-    async with pretend_vllm(lambda _: answer) as server, gateway(server) as house:
+        assert (await both(house, max_tokens=3))["stop_reason"] == "max_tokens"
         message = await both(house, tools=[TOOL])
         assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use", "tool_use"]
         assert message["content"][2] == {"type": "tool_use", "id": "c0", "name": "read", "input": {"path": "0.py"}}
         assert message["stop_reason"] == "tool_use"
-
-
-async def test_an_answer_that_was_cut_says_so(gateway: Open) -> None:
-    async with pretend_vllm(lambda _: LONG) as server, gateway(server) as house:
-        assert (await both(house, max_tokens=3))["stop_reason"] == "max_tokens"
 
 
 def test_the_text_that_stopped_it_is_told_where_the_server_tells_it() -> None:
@@ -333,16 +328,6 @@ def test_cached_tokens_are_no_part_of_the_input_and_unknown_is_not_zero() -> Non
     assert usage({"prompt_tokens": 100, "prompt_tokens_details": None})["cache_read_input_tokens"] is None
 
 
-async def test_usage_with_cached_tokens_comes_at_the_end_of_a_stream(gateway: Open) -> None:
-    async with pretend_vllm() as server, gateway(server) as house:
-        body = ASKED | {"stream": True, "messages": [{"role": "user", "content": "word " * 200}]}
-        first, second = [told(read((await house.client.post(PATH, json=body)).text)) for _ in range(2)]
-        assert first["usage"]["cache_read_input_tokens"] == 0
-        assert second["usage"]["cache_read_input_tokens"] > 0
-        total = [one["usage"]["input_tokens"] + one["usage"]["cache_read_input_tokens"] for one in (first, second)]
-        assert total[0] == total[1] >= 200
-
-
 # --- what goes wrong
 
 
@@ -355,18 +340,17 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(gateway: Open, faul
         assert not any(event["type"] == "message_stop" for event in events)
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "kind", "words"),
-    [
+async def test_errors_have_this_apis_form(gateway: Open) -> None:
+    faults = (
         (overflow(4096), 400, "invalid_request_error", "prompt is too long: "),
-        (overload(0.5), 503, "overloaded_error", ""),
-        (server_error(), 502, "api_error", ""),
-    ],
-)
-async def test_errors_have_this_apis_form(gateway: Open, fault: Any, status: int, kind: str, words: str) -> None:
+        (server_error(), 502, "api_error", "endpoint a: "),
+        (overload(0.5), 503, "overloaded_error", "endpoint a: "),
+    )
+    fault: Any = None
     async with pretend_vllm(lambda _: fault) as server, gateway(server, pool={"retries": 0}) as house:
-        for stream in (False, True):
-            answer = await house.client.post(PATH, json=ASKED | {"stream": stream})
+        for wrong, status, kind, words in faults:
+            fault = wrong
+            answer = await house.client.post(PATH, json=ASKED | {"stream": status == 502})
             assert answer.status_code == status
             assert answer.json().keys() == {"type", "error"}
             assert (answer.json()["type"], answer.json()["error"]["type"]) == ("error", kind)
@@ -392,22 +376,23 @@ async def test_what_is_wrong_before_the_pool_is_asked_has_it_too(gateway: Open) 
 # --- what else such clients do
 
 
-async def test_an_agents_headers_name_its_session(gateway: Open) -> None:
+async def test_an_agent_names_its_session_counts_tokens_and_learns_what_was_cached(gateway: Open) -> None:
+    headers = {"x-claude-code-session-id": "tree", "anthropic-version": "2023-06-01", "anthropic-beta": "x"}
     async with pretend_vllm() as server, gateway(server) as house:
-        headers = {"x-claude-code-session-id": "tree", "anthropic-version": "2023-06-01", "anthropic-beta": "x"}
-        answer = await house.client.post(f"{PATH}?beta=true", json=ASKED, headers=headers)
-        assert answer.status_code == 200
-        assert server.requests[-1].headers["x-session-id"] == "tree"
-
-
-async def test_tokens_of_a_prompt_are_counted_before_it_is_sent(gateway: Open) -> None:
-    async with pretend_vllm() as server, gateway(server) as house:
-        body = {name: value for name, value in ASKED.items() if name != "max_tokens"} | {"system": "Be short."}
-        answer = await house.client.post(f"{PATH}/count_tokens", json=body | {"tools": [TOOL]})
-        assert answer.status_code == 200, answer.text
-        assert answer.json().keys() == {"input_tokens"}
-        assert answer.json()["input_tokens"] > 2
+        body = ASKED | {"messages": [{"role": "user", "content": "word " * 200}]}
+        unbounded = {name: value for name, value in body.items() if name != "max_tokens"} | {"tools": [TOOL]}
+        counted = await house.client.post(f"{PATH}/count_tokens", json=unbounded, headers=headers)
+        assert (counted.status_code, counted.json().keys()) == (200, {"input_tokens"})
+        assert counted.json()["input_tokens"] > 200
         assert not server.requests
+        answers = [
+            await house.client.post(f"{PATH}?beta=true", json=body | {"stream": True}, headers=headers) for _ in "ab"
+        ]
+        assert server.requests[-1].headers["x-session-id"] == "tree"
+        first, second = (told(read(answer.text))["usage"] for answer in answers)
+        assert (first["cache_read_input_tokens"], first["input_tokens"]) == (0, 200)
+        assert second["cache_read_input_tokens"] > 0
+        assert second["cache_read_input_tokens"] + second["input_tokens"] == 200
 
 
 async def test_a_virtual_model_speaks_it_with_pings_while_it_drafts(gateway: Open) -> None:
@@ -421,11 +406,3 @@ async def test_a_virtual_model_speaks_it_with_pings_while_it_drafts(gateway: Ope
         events = read(text)
         assert told(events)["content"] == [{"type": "text", "text": LONG}]
         assert sum(event["type"] == "ping" for event in events) >= 3
-
-
-async def test_a_client_that_hangs_up_is_noticed(gateway: Open) -> None:
-    async with pretend_vllm(lambda _: hang()) as server, gateway(server) as house:
-        with pytest.raises(httpx.ReadTimeout):
-            await house.client.post(PATH, json=ASKED, timeout=0.2)
-        await house.quiet()
-        assert await house.metric("swarm_gateway_disconnects_total") == 1

@@ -14,6 +14,7 @@ from pool.testing import paced, pretend_vllm
 from tests.pool.gateway.conftest import HELLO, House, Open
 
 CHAT = "/v1/chat/completions"
+BOM = b"\xef\xbb\xbf"
 
 
 async def raw(house: House, *parts: bytes, pause: float = 0.0) -> bytes:
@@ -121,14 +122,13 @@ async def test_options_names_the_methods_and_lets_no_other_origin_in(gateway: Op
             assert not [name for name in one.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize(
-    "accept", ["text/html", "*/*;q=0", "application/xml, ;;,", "text/event-stream", "", "é".encode()]
-)
-async def test_whatever_a_client_accepts_it_gets_what_it_asked_for(gateway: Open, accept: Any) -> None:
+async def test_whatever_a_client_accepts_it_gets_what_it_asked_for(gateway: Open) -> None:
+    odd = ("text/html", "*/*;q=0", "application/xml, ;;,", "text/event-stream", "", "\u00e9".encode())
     async with pretend_vllm() as server, gateway(server) as house:
-        answer = await house.client.post(CHAT, json=HELLO, headers={"accept": accept})
-        assert answer.headers["content-type"] == "application/json"
-        assert answer.json()["choices"][0]["message"]["content"] == "ok"
+        for accept in odd:
+            answer = await house.client.post(CHAT, json=HELLO, headers={"accept": accept})
+            assert answer.headers["content-type"] == "application/json"
+            assert answer.json()["choices"][0]["message"]["content"] == "ok"
 
 
 async def test_a_client_of_http_1_0_gets_answers_that_it_can_read(gateway: Open) -> None:
@@ -165,22 +165,17 @@ async def test_an_upload_in_chunks_is_read_whole_and_one_that_waits_is_told_to_g
         writer.close()
 
 
-async def test_json_that_starts_with_a_byte_order_mark_is_read(gateway: Open) -> None:
+async def test_json_is_read_with_a_byte_order_mark_and_bytes_that_are_none_are_refused_in_the_right_form(
+    gateway: Open,
+) -> None:
+    wrong = (b'{"model": "small", "messages": [{"role": "user", "content": "\xff\xfe"}]}', b"", BOM, b"[]", b"nul")
     async with pretend_vllm() as server, gateway(server) as house:
-        answer = await house.client.post(CHAT, content=b"\xef\xbb\xbf" + json.dumps(HELLO).encode())
-        assert answer.status_code == 200
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b'{"model": "small", "messages": [{"role": "user", "content": "\xff\xfe"}]}', b"", b"\xef\xbb\xbf", b"[]", b"nul"],
-)
-async def test_bytes_that_are_no_json_text_are_refused_in_the_right_form(gateway: Open, body: bytes) -> None:
-    async with pretend_vllm() as server, gateway(server) as house:
-        answer = await house.client.post(CHAT, content=body)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
-        in_form(answer.json())
+        for body in wrong:
+            answer = await house.client.post(CHAT, content=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+            in_form(answer.json())
         assert not server.requests
+        assert (await house.client.post(CHAT, content=BOM + json.dumps(HELLO).encode())).status_code == 200
 
 
 async def test_of_two_equal_keys_gateway_and_server_read_the_same_one(gateway: Open) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import time
@@ -26,10 +27,13 @@ STARTING = 1800.0  # seconds; large weights take minutes to load
 STOPPING = 45.0  # seconds from SIGTERM to SIGKILL: longer than the drain that the recipe gives
 LOOK = 0.5  # seconds between looks at a starting server
 TAIL = 12  # lines of the log shown with an error
+SAID = re.compile(
+    r"\b(?:INFO|WARNING|ERROR) [-\d]+ [:\d]+ \[[^]]*\] (.*\S)"
+)  # a line of vLLM's log: level, time, place
 KILLED = 60  # looks, 50 ms apart, at a killed group until it is gone
 
 Progress = Callable[[str, float, str], None]
-"""Told the server's name, the seconds since its start, and the last line of its log."""
+"""Told the server's name, the seconds since its start, and what its log last said, which may be nothing."""
 
 
 class LaunchError(PoolError):
@@ -154,6 +158,12 @@ def tail(log: Path, lines: int = TAIL) -> list[str]:
     return [line[-400:] for line in (*errors[-3:], *said[-lines:])]
 
 
+def latest(log: Path) -> str:
+    """The last line of vLLM's own in a log, without its place; empty where its end is words of libraries."""
+    found = (SAID.search(line) for line in reversed(tail(log)))
+    return next((match[1] for match in found if match), "")
+
+
 @asynccontextmanager
 async def _child(server: Server, python: str, logs: Path, env: dict[str, str]) -> AsyncIterator[Running]:
     log = logs / f"{server.name}.log"
@@ -206,7 +216,7 @@ async def _answering(one: Running, port: int, began: float, progress: Progress |
             if spent > STARTING:
                 raise LaunchError(f"{one.server.name} was not up within {STARTING:g} s; its log is {one.log}")
             if progress:
-                progress(one.server.name, spent, next(iter(tail(one.log, 1)[-1:]), ""))
+                progress(one.server.name, spent, latest(one.log))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await one.process.wait()

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from pool.errors import EmbeddedError, NoEndpointError, PoolError
+from pool.errors import EmbeddedError, NoEndpointError, PoolConfigError, PoolError
 from sandbox.errors import SandboxError
 from swarm.cli import screen
 from swarm.cli.crash import keep
@@ -118,6 +118,7 @@ def swarm(
 _MENDS: tuple[tuple[type[Exception], str], ...] = (
     (EmbeddedError, "see what the embedded model needs with: swarm pool doctor"),
     (NoEndpointError, "see what is wrong with each server with: swarm pool doctor"),
+    (PoolConfigError, "see what the command takes with --help, and each server with: swarm pool status"),
     (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
     (SandboxError, "see what is missing with: swarm doctor"),
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pool.errors import PoolConfigError
-from pool.launch import LaunchError, cause, ended, gone, refusals, run
+from pool.launch import LaunchError, cause, ended, gone, latest, refusals, run
 from pool.profiles.catalogue import find
 from pool.profiles.checking import environment, installed
 from pool.profiles.pieces import Wish
@@ -98,6 +98,21 @@ async def test_a_socket_that_no_kernel_binds_is_refused_with_the_mend(tmp_path: 
         async with run(served(free_port(), home), "/no/python", logs=tmp_path, environ={}):
             pass
     assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("(APIServer pid=7) INFO 11-29 22:58:01 [core.py:58] Loading weights\n\n  warnings.warn(\n", "Loading weights"),
+        ("WARNING 11-29 22:58:01 [cpu.py:9] slow path \nINFO 11-29 22:58:02 [a.py:1]  \n", "slow path"),
+        ("/usr/lib/python3/x.py:3: UserWarning: old\n  warnings.warn(\n", ""),
+        ("", ""),
+    ],
+)
+def test_a_start_is_told_of_in_vllms_own_words_or_none(tmp_path: Path, log: str, told: str) -> None:
+    (tmp_path / "log").write_text(log)
+    assert latest(tmp_path / "log") == told
+    assert latest(tmp_path / "none") == ""
 
 
 def alive(pid: int) -> bool:

@@ -22,7 +22,7 @@ from pool.errors import PoolConfigError
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
-from swarm.cli.pool.given import KeyOption, configured, server, with_embedded
+from swarm.cli.pool.given import KeyOption, configured, no_key_without, server, with_embedded
 from swarm.errors import ConfigError
 
 SWEEP_HEADERS = (
@@ -60,27 +60,36 @@ class Output(NamedTuple):
 def bench(
     ctx: typer.Context,
     url: Annotated[str | None, typer.Option("--url", help="One server, asked straight.", show_default=False)] = None,
-    tier: Annotated[str | None, typer.Option("--tier", "-t", help="A tier, asked through the pool.")] = None,
+    tier: Annotated[
+        str | None, typer.Option("--tier", "-t", help="A tier, asked through the pool.", show_default="the default one")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="With --url: the model.", show_default="its first")] = None,
     key_env: KeyOption = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Sweep: clients at the last level.")] = 8,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=4096, help="Sweep: most clients at once, after 1, 2, 4 and so on.")
+    ] = 8,
     prompt: Annotated[int, typer.Option(min=1, help="Sweep: tokens of a prompt.")] = 256,
     shared: Annotated[int, typer.Option(min=0, help="Sweep: of these, the same for all.")] = 0,
     output: Annotated[int, typer.Option(min=1, help="Sweep: tokens of an answer.")] = 64,
-    each: Annotated[int, typer.Option(min=1, help="Sweep: requests of each client.")] = 3,
+    each: Annotated[int, typer.Option(min=1, help="Sweep: requests of each client, one after another.")] = 3,
     trace: Annotated[
-        str | None, typer.Option("--trace", help="Replay a CSV of sessions instead; 'sample' is built in.")
+        str | None,
+        typer.Option("--trace", help="Replay a CSV of sessions instead; 'sample' is built in.", show_default="sweep"),
     ] = None,
     scale: Annotated[float, typer.Option(min=0.001, help="Replay: every length times this.")] = 1.0,
-    speed: Annotated[float, typer.Option(min=0.001, help="Replay: every time divided by this.")] = 1.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Replay: only so many sessions.")] = None,
+    speed: Annotated[float, typer.Option(min=0.001, help="Replay: every wait divided by this.")] = 1.0,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Replay: only the first so many sessions.", show_default="all")
+    ] = None,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds for one request.")] = 600.0,
     exact: Annotated[
         bool | None,
         typer.Option("--exact/--no-exact", help="Answers of just the wanted length.", show_default="where known"),
     ] = None,
     plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the sweep in the terminal.")] = True,
-    picture: Annotated[Path | None, typer.Option("--png", help="Draw into this file.", show_default=False)] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--png", help="Draw into this PNG file as well.", show_default=False)
+    ] = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -118,6 +127,7 @@ def _whom(ctx: typer.Context, config: Path | None, asked: Asked) -> Whom:
             raise ConfigError("--url asks one server, --tier the pool", "give one of the two")
         one = server({"name": "bench", "url": asked.url, "model": asked.model}, asked.key_env)
         return Whom(one, None, "", exact)
+    no_key_without("--url", asked.key_env)
     settings = configured(door.loaded(ctx, config).settings)
     usual = settings.default_tier if settings.default_tier in settings.tiers else settings.tiers[0]
     tier = asked.tier or usual or ""

@@ -15,7 +15,7 @@ from pool.embedded import shortage
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
-from swarm.cli.pool.given import server
+from swarm.cli.pool.given import KeyOption, no_key_without, server
 
 
 def doctor(
@@ -23,12 +23,15 @@ def doctor(
     urls: Annotated[
         list[str] | None, typer.Argument(help="Servers to examine instead of the configured ones.", metavar="[URL]...")
     ] = None,
+    key_env: KeyOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave the 7 s on an idle connection out.")] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
     """Examine the model servers from here: a few tiny requests to each. Exit code 1 when something must be mended."""
-    pool = _of(urls) if urls else door.loaded(ctx, config).settings.pool
+    if not urls:
+        no_key_without("a URL", key_env)
+    pool = _of(urls, key_env) if urls else door.loaded(ctx, config).settings.pool
     found = (*door.run(check_up(pool, idle=not quick)), *_embedded(pool.embedded))
     if json:
         screen.document([finding.model_dump(mode="json") for finding in found])
@@ -38,10 +41,11 @@ def doctor(
     raise typer.Exit(Code.FAULT if failed(found) else Code.OK)
 
 
-def _of(urls: list[str]) -> PoolConfig:
+def _of(urls: list[str], key_env: str | None) -> PoolConfig:
     """A pool of bare addresses, all in a tier of its own, so that they are not held against one another."""
     names = {f"server-{number}": url for number, url in enumerate(urls, 1)}
-    return PoolConfig(endpoints=tuple(server({"name": name, "url": url, "tier": name}) for name, url in names.items()))
+    told = ({"name": name, "url": url, "tier": name} for name, url in names.items())
+    return PoolConfig(endpoints=tuple(server(one, key_env) for one in told))
 
 
 def _embedded(config: EmbeddedConfig) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pool.errors import PoolConfigError
 from pool.placement.view import Decision, Row
 from swarm.cli import door, screen
 from swarm.cli.clean import one_line
@@ -15,15 +16,18 @@ from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.pool import live
 from swarm.config import Settings
 
+WHERE = "an answer tells its id in the header X-Request-Id"
+
 
 def explain(
     ctx: typer.Context,
     request: Annotated[str, typer.Argument(help="The request's id, as its answer or log tells it.", metavar="REQUEST")],
+    socket: live.SocketOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show who could have taken a request, what each would have cost in seconds, and what came of it."""
-    decision = door.run(_decision(door.loaded(ctx, config).settings, request))
+    decision = door.run(_decision(live.running(ctx, config, socket), request))
     if json:
         screen.document(dataclasses.asdict(decision))
         return
@@ -70,5 +74,11 @@ def _known(value: int | None) -> str:
 
 
 async def _decision(settings: Settings, request: str) -> Decision:
+    """Raises DaemonError where no pool runs, PoolConfigError for a request that it does not remember."""
+    if not request.isprintable() or "/" in request or not request:
+        raise PoolConfigError(f"{request[:100]!r} is no request's id; {WHERE}")
     async with live.reach(settings) as client:
-        return await client.explain(request)
+        try:
+            return await client.explain(request)
+        except PoolConfigError as error:
+            raise PoolConfigError(f"{error}; {WHERE}") from None

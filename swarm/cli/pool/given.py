@@ -11,7 +11,7 @@ import typer
 from platformdirs import user_log_path
 from pydantic import SecretStr, ValidationError
 
-from pool.config import EndpointConfig, PoolConfig
+from pool.config import AUTO, EndpointConfig, PoolConfig
 from pool.embedded import serve_embedded
 from swarm.config import Settings, missing_keys
 from swarm.config_text import problems
@@ -20,7 +20,7 @@ from swarm.errors import ConfigError
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        "--key-env", help="Name of an environment variable that holds its key.", show_default=False, metavar="VARIABLE"
+        "--key-env", help="Name of the environment variable that holds its key.", show_default=False, metavar="VARIABLE"
     ),
 ]
 
@@ -38,6 +38,8 @@ def server(told: Mapping[str, object], key_env: str | None = None) -> EndpointCo
         if any(problem.key != "url" for problem in found):
             mend = "correct what is named; each setting: swarm config explain pool.endpoints"
         raise ConfigError("; ".join(map(str, found)), mend) from None
+    if endpoint.tier == AUTO:
+        raise ConfigError(f'the tier "{AUTO}" is the one that a policy chooses', "give this server's tier another name")
     return endpoint if key_env is None else endpoint.model_copy(update={"api_key": _key(key_env)})
 
 
@@ -58,6 +60,12 @@ async def with_embedded(config: PoolConfig) -> AsyncIterator[PoolConfig]:
     log = user_log_path("agent-swarm") / "embedded.log"
     async with serve_embedded(config.embedded, log=log, environ=os.environ) as own:
         yield config.model_copy(update={"endpoints": (*config.endpoints, own)})
+
+
+def no_key_without(address: str, key_env: str | None) -> None:
+    """Raises ConfigError for a key whose server is not named beside it: those of a swarm.toml have theirs there."""
+    if key_env is not None:
+        raise ConfigError(f"--key-env is the key of {address}, which is missing", "servers of swarm.toml: api_key_env")
 
 
 def _key(variable: str) -> SecretStr:

@@ -7,18 +7,37 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from pool.checkup import meet
-from pool.config import PoolConfig
+from pool.config import GatewayConfig, PoolConfig
 from pool.member import Member
 from pool.roster import Roster
 from pool.types import EndpointStatus
+from swarm.cli import door
 from swarm.config import Settings
-from swarm.errors import DaemonError
+from swarm.errors import ConfigError, DaemonError
 from swarm.pool_client import DAEMON, GATEWAY, PoolClient
 
 LOOK = 4.0  # seconds for a server to show that it lives
 EXAM = 120.0  # seconds for what it can do
+
+
+SocketOption = Annotated[
+    Path | None,
+    typer.Option("--socket", help="The gateway's unix socket; needs no swarm.toml then.", show_default=False),
+]
+
+
+def running(ctx: typer.Context, config: Path | None, socket: Path | None) -> Settings:
+    """The settings that lead to a running pool: a socket alone does. Raises ConfigError."""
+    if socket is None:
+        return door.loaded(ctx, config).settings
+    if config is not None:
+        raise ConfigError("--socket and --config both say where the pool is", "give one of the two")
+    return Settings(pool=PoolConfig(gateway=GatewayConfig(socket=str(socket.expanduser().absolute()))))
 
 
 def doors(settings: Settings) -> list[PoolClient]:
@@ -57,11 +76,14 @@ async def _heard(daemon: PoolClient, settings: Settings) -> None:
         raise DaemonError(message, "start one of them: swarm pool serve, or swarm daemon") from error
 
 
-async def from_running(settings: Settings) -> tuple[str, tuple[EndpointStatus, ...]] | None:
-    """Whose pool it is and how its endpoints stand; None where none runs."""
-    with suppress(DaemonError):
+async def from_running(settings: Settings, *, needed: bool) -> tuple[str, tuple[EndpointStatus, ...]] | None:
+    """Whose pool it is and how its endpoints stand; None where none runs. Raises DaemonError there if it is needed."""
+    try:
         async with reach(settings) as client:
             return client.whose, await client.status()
+    except DaemonError:
+        if needed:
+            raise
     return None
 
 

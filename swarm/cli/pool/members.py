@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal, TypeVar
 
 import typer
 
+from pool.config import NAME
 from pool.errors import PoolConfigError
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
@@ -16,7 +18,17 @@ from swarm.config import Settings
 from swarm.pool_client import PoolClient
 
 T = TypeVar("T")
+
+
+def _name(value: str) -> str:
+    """A name that an endpoint can have: any other would mean another address of the pool."""
+    if not re.fullmatch(NAME, value):
+        raise PoolConfigError(f"{value[:80]!r} is no endpoint's name; list them with: swarm pool status")
+    return value
+
+
 NameArgument = Annotated[str, typer.Argument(help="The endpoint's name.", metavar="NAME")]
+MemberArgument = Annotated[str, typer.Argument(help="The endpoint's name.", metavar="NAME", callback=_name)]
 
 
 def add(
@@ -31,26 +43,28 @@ def add(
     scheduling: Annotated[
         str | None, typer.Option(help="Its --scheduling-policy: fcfs or priority.", show_default=False)
     ] = None,
+    socket: live.SocketOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let a model server join the running pool, until it ends; put it into swarm.toml to keep it."""
     told = {"name": name, "url": url, "tier": tier, "model": model, "tools": tools, "scheduling": scheduling}
     endpoint = server({**told, "max_in_flight": max_in_flight}, key_env)
-    settings = door.loaded(ctx, config).settings
+    settings = live.running(ctx, config, socket)
     whose = door.run(_asked(settings, lambda client: client.add(endpoint)))[0]
     _say(name, "joining", f"{name} joins the tier {tier} of {whose}; see it with: swarm pool status", json=json)
 
 
 def drain(
     ctx: typer.Context,
-    name: NameArgument,
+    name: MemberArgument,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until nothing is in flight there.")] = 0.0,
+    socket: live.SocketOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
     """Send a model server nothing new; what is in flight there ends by itself. Exit code 8 when --wait was short."""
-    settings = door.loaded(ctx, config).settings
+    settings = live.running(ctx, config, socket)
     empty = door.run(_asked(settings, lambda client: client.drain(name, wait)))[1]
     words = f"{name} is empty: stop it, or let it go with: swarm pool remove {name}" if empty else f"{name} drains"
     _say(name, "drained" if empty else "draining", words, json=json)
@@ -58,16 +72,28 @@ def drain(
         raise PoolConfigError(f"{name} still has requests in flight after {wait:g} s; they end by themselves")
 
 
-def admit(ctx: typer.Context, name: NameArgument, config: ConfigOption = None, json: JsonOption = False) -> None:
+def admit(
+    ctx: typer.Context,
+    name: MemberArgument,
+    socket: live.SocketOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
     """Take a drain back."""
-    settings = door.loaded(ctx, config).settings
+    settings = live.running(ctx, config, socket)
     door.run(_asked(settings, lambda client: client.admit(name)))
     _say(name, "admitted", f"{name} is sent requests again", json=json)
 
 
-def remove(ctx: typer.Context, name: NameArgument, config: ConfigOption = None, json: JsonOption = False) -> None:
+def remove(
+    ctx: typer.Context,
+    name: MemberArgument,
+    socket: live.SocketOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
     """Let a model server go at once; what is in flight there is sent elsewhere."""
-    settings = door.loaded(ctx, config).settings
+    settings = live.running(ctx, config, socket)
     door.run(_asked(settings, lambda client: client.remove(name)))
     _say(name, "removed", f"{name} is no longer in the pool", json=json)
 

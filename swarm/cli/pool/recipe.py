@@ -46,7 +46,10 @@ ProfileArgument = Annotated[
 def recipe(  # each option of a command is a parameter
     name: ProfileArgument,
     model: ModelOption,
-    version: Annotated[str | None, typer.Option("--version", help="The vLLM release.", show_default="newest")] = None,
+    version: Annotated[
+        str | None,
+        typer.Option("--version", help="The vLLM release.", show_default="that of `vllm`, else the newest known"),
+    ] = None,
     gpu: GpuOption = None,
     count: CountOption = None,
     window: WindowOption = None,

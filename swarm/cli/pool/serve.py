@@ -20,10 +20,9 @@ from pool.gateway.serving import Listening, listening, until_signalled
 from pool.router import Pool
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
-from swarm.cli.pool.given import configured, server, with_embedded
+from swarm.cli.pool.given import KeyOption, configured, no_key_without, server, with_embedded
 
 LOOK = 2.0  # seconds
-COLLECTOR = (5_000, 10, 100)  # new objects, and collections of the younger, after which the next older are looked at
 COLLECTOR = (5_000, 10, 100)  # new objects, and collections of the younger, after which the next older are looked at
 
 EndpointOption = Annotated[
@@ -38,11 +37,14 @@ def serve(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes any.", show_default="8080")] = None,
     socket: Annotated[Path | None, typer.Option(help="A unix socket as well.", show_default=False)] = None,
     endpoint: EndpointOption = None,
+    key_env: KeyOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
     """Serve the pool as an OpenAI-compatible address. SIGTERM drains it, a second one stops it at once."""
-    chosen = _from_urls(endpoint) if endpoint else configured(door.loaded(ctx, config).settings)
+    if not endpoint:
+        no_key_without("--endpoint", key_env)
+    chosen = _from_urls(endpoint, key_env) if endpoint else configured(door.loaded(ctx, config).settings)
     asked = {"host": host, "port": port, "socket": str(socket.expanduser().absolute()) if socket else None}
     gateway = chosen.gateway.model_copy(update={name: value for name, value in asked.items() if value is not None})
     work = _serve(chosen.model_copy(update={"gateway": gateway}), as_json=json)
@@ -50,8 +52,9 @@ def serve(
         runner.run(work)
 
 
-def _from_urls(urls: list[str]) -> PoolConfig:
-    return PoolConfig(endpoints=tuple(server({"name": f"server-{n}", "url": url}) for n, url in enumerate(urls, 1)))
+def _from_urls(urls: list[str], key_env: str | None) -> PoolConfig:
+    told = ({"name": f"server-{n}", "url": url} for n, url in enumerate(urls, 1))
+    return PoolConfig(endpoints=tuple(server(one, key_env) for one in told))
 
 
 async def _serve(config: PoolConfig, *, as_json: bool) -> None:
@@ -64,13 +67,6 @@ async def _serve(config: PoolConfig, *, as_json: bool) -> None:
         _announce(config.gateway, here, as_json=as_json)
         await until_signalled(here)
         screen.hint("draining; a second signal stops at once")
-
-
-def _quiet_collector() -> None:
-    """Keep the garbage collector out of requests' way. They leave it nothing, which their tests hold: what it looks at
-    are the sessions that are remembered, in vain, and all of them in a full collection, for tens of milliseconds."""
-    gc.freeze()  # what is there now stays
-    gc.set_threshold(*COLLECTOR)
 
 
 def _quiet_collector() -> None:

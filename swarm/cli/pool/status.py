@@ -34,6 +34,7 @@ def status(
         bool,
         typer.Option("--verbose", "-v", help="What each can do, on what evidence, and which flag enables the rest."),
     ] = False,
+    socket: live.SocketOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -42,8 +43,8 @@ def status(
     Asks a running gateway or daemon, and looks from here when none answers. In "can", + is what was seen to work,
     - what was seen not to, ? what was not tried.
     """
-    settings = door.loaded(ctx, config).settings
-    seen = None if direct else door.run(live.from_running(settings))
+    settings = live.running(ctx, config, socket)
+    seen = None if direct else door.run(live.from_running(settings, needed=socket is not None))
     whose, found = seen or ("here", door.run(live.from_here(settings.pool, examine=verbose)))
     resting = _resting(settings.pool.embedded, found, whose)
     if json:
@@ -80,7 +81,7 @@ def row(one: EndpointStatus) -> tuple[str, ...]:
         _share(one.kv_usage),
         _share(one.hit_rate),
         " ".join(f"{MARK[one.traits[name].verdict]}{word}" for name, word in SHORT.items() if name in one.traits),
-        one_line(one.last_error if one.state != "up" else one.misfit, 100),
+        one_line((one.last_error if one.state != "up" else one.misfit).removeprefix(f"endpoint {one.name}: "), 100),
     )
 
 

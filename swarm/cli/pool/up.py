@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from platformdirs import user_log_path
 
-from pool.config import EmbeddedConfig, EndpointConfig
+from pool.config import AUTO, EmbeddedConfig, EndpointConfig
 from pool.embedded import serve_embedded
 from pool.errors import PoolConfigError, PoolError
 from pool.launch import Running, ended, gone, refusals, run
@@ -24,7 +24,7 @@ from pool.profiles.recipes import recipe as made_recipe
 from pool.profiles.shapes import PROFILES, profile
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
-from swarm.cli.pool.live import reach
+from swarm.cli.pool.live import SocketOption, reach, running
 from swarm.cli.pool.wishes import (
     Asked,
     ConnectorOption,
@@ -48,8 +48,9 @@ from swarm.config import Settings
 from swarm.config_docs import toml_value
 from swarm.errors import ConfigError, DaemonError
 
+OWN = EmbeddedConfig()
 OF_THE_EMBEDDED = {"parallel", "threads", "weights"}
-OF_BOTH = {"embedded", "tier", "join", "config", "log", "json"}
+OF_BOTH = {"embedded", "tier", "join", "socket", "config", "log", "json"}
 TOLD_EVERY = 10.0  # seconds between words about a server that starts
 
 
@@ -70,25 +71,39 @@ def up(
     reasoning_parser: ReasoningOption = None,
     chat_template: TemplateOption = None,
     python: PythonOption = None,
-    devices: Annotated[list[str] | None, typer.Option(help="GPUs of a server, as 0,1; once for each.")] = None,
+    devices: Annotated[
+        list[str] | None, typer.Option(help="GPUs of a server, as 0,1; once for each server.", show_default="all")
+    ] = None,
     tier: Annotated[
         str | None, typer.Option("--tier", "-t", help="The tier that it serves.", show_default="default, or embedded")
     ] = None,
     join: Annotated[bool, typer.Option("--join", help="Join it to the running gateway or daemon.")] = False,
+    socket: SocketOption = None,
     config: ConfigOption = None,
     embedded: Annotated[bool, typer.Option("--embedded", help="Serve the model that ships with the project.")] = False,
-    parallel: Annotated[int | None, typer.Option(min=1, max=64, help="Embedded: sequences decoded together.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Embedded: processor threads.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="Embedded: a GGUF file.", show_default=False)] = None,
-    log: Annotated[Path | None, typer.Option(help="Embedded: its log file; else a folder.", show_default=False)] = None,
+    parallel: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Embedded: sequences at once.", show_default=str(OWN.parallel))
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Embedded: processor threads.", show_default=str(OWN.threads))
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Embedded: a GGUF file.", show_default="the project's own")
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the logs; embedded: the log file.", show_default="the user's logs"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Serve a profile (or the embedded model) in the foreground and say how to join it; Ctrl-C stops it."""
     logs = log or user_log_path("agent-swarm") / ("embedded.log" if embedded else "pool")
     _refuse_mixed(ctx, embedded=embedded)
+    if tier == AUTO:
+        raise ConfigError(f'the tier "{AUTO}" is the one that a policy chooses', "give --tier another name")
     if embedded:
         told = {"parallel": parallel, "threads": threads, "weights": str(weights) if weights else None, "tier": tier}
-        joining = door.loaded(ctx, config).settings if join else None
+        joining = running(ctx, config, socket) if join else None
         door.run(_serve(_chosen(told), logs, joining, json=json))
         return
     if name is None or model is None:
@@ -98,7 +113,7 @@ def up(
         tool_parser, reasoning_parser, chat_template,
     )  # fmt: skip
     which = _python_for(name, python)
-    settings = door.loaded(ctx, config).settings if join else None
+    settings = running(ctx, config, socket) if join else None
     door.run(_up(asked, name, which, Launching(logs, tuple(devices or ()), tier or "default", json, settings)))
 
 
@@ -111,6 +126,8 @@ def _refuse_mixed(ctx: typer.Context, *, embedded: bool) -> None:
     if embedded and (wrong := names.keys() - own - OF_BOTH):
         listed = ", ".join(names[one] for one in names if one in wrong)
         ctx.fail(f"the embedded model is the one that ships with the project: leave out {listed}, or --embedded")
+    if "socket" in names and "join" not in names:
+        ctx.fail("--socket says which gateway to join: add --join")
     if own and not embedded:
         ctx.fail(f"{', '.join(sorted(names[one] for one in own))} is for the embedded model: add --embedded")
 
@@ -158,7 +175,7 @@ class Launching:
         """Say every few seconds where a server that starts stands."""
         if seconds - self._told >= TOLD_EVERY:
             self._told = seconds
-            screen.hint(f"{name} is starting, {seconds:.0f} s: {line[-150:]}")
+            screen.hint(f"{name} is starting, {seconds:.0f} s" + (f": {line[:150]}" if line else ""))
 
 
 async def _up(asked: Asked, name: str, python: str, how: Launching) -> None:

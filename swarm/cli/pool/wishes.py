@@ -24,20 +24,50 @@ from swarm.errors import ConfigError
 ModelOption = Annotated[
     str, typer.Option("--model", help="A Hugging Face folder, or a known model's name.", show_default=False)
 ]
-GpuOption = Annotated[str | None, typer.Option("--gpu", help="The GPU, for example h100 or rtx4090; or cpu.")]
-CountOption = Annotated[int | None, typer.Option("--count", min=1, max=64, help="How many of that GPU.")]
-WindowOption = Annotated[int | None, typer.Option("--window", min=256, help="Context of each agent, in tokens.")]
-SessionsOption = Annotated[int | None, typer.Option("--sessions", min=1, help="Agents at once.")]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu", help="The GPU, for example h100 or rtx4090; or cpu.", show_default="none: sizes are left to vLLM"
+    ),
+]
+CountOption = Annotated[
+    int | None, typer.Option("--count", min=1, max=64, help="How many of that GPU.", show_default="as many as it takes")
+]
+WindowOption = Annotated[
+    int | None,
+    typer.Option(
+        "--window", min=256, help="Context of each agent, in tokens.", show_default="the model's own, or what fits"
+    ),
+]
+SessionsOption = Annotated[
+    int | None, typer.Option("--sessions", min=1, help="Agents at once that should fit.", show_default="what fits")
+]
 KvBitsOption = Annotated[int, typer.Option("--kv-bits", min=8, max=16, help="Bits of a cached value: 16 or 8.")]
 HostMemoryOption = Annotated[
-    float | None, typer.Option("--host-memory", min=0.1, help="GiB of host memory for KV (offload, CPU).")
+    float | None,
+    typer.Option("--host-memory", min=0.1, help="GiB of host memory for KV.", show_default="4 on a CPU, 32 to offload"),
 ]
 PortOption = Annotated[int, typer.Option("--port", min=1, max=65534, help="Port of the first server.")]
-ConnectorOption = Annotated[str | None, typer.Option("--connector", help="Who moves KV; see the profile.")]
-DraftOption = Annotated[str | None, typer.Option("--draft-model", help="An EAGLE-3 head, for profile speculative.")]
-ToolParserOption = Annotated[str | None, typer.Option("--tool-parser", help="vLLM's name of the tool call parser.")]
-ReasoningOption = Annotated[str | None, typer.Option("--reasoning-parser", help="The same of the reasoning parser.")]
-TemplateOption = Annotated[str | None, typer.Option("--chat-template", help="A chat template for vLLM.")]
+ConnectorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--connector",
+        help="Who moves KV (native, lmcache, mooncake, nixl, flexkv), as the profile offers.",
+        show_default="the profile's own",
+    ),
+]
+DraftOption = Annotated[
+    str | None, typer.Option("--draft-model", help="An EAGLE-3 head, for profile speculative.", show_default="n-grams")
+]
+ToolParserOption = Annotated[
+    str | None, typer.Option("--tool-parser", help="vLLM's name of the tool call parser.", show_default="the model's")
+]
+ReasoningOption = Annotated[
+    str | None, typer.Option("--reasoning-parser", help="The same of the reasoning parser.", show_default="the model's")
+]
+TemplateOption = Annotated[
+    str | None, typer.Option("--chat-template", help="A chat template's file.", show_default="the model's")
+]
 PythonOption = Annotated[
     str | None, typer.Option("--python", help="The Python that vLLM is installed for.", show_default="that of `vllm`")
 ]

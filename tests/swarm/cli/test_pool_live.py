@@ -176,6 +176,39 @@ def test_explain_shows_who_was_left_out_and_what_came_of_it(swarm) -> None:
     lost = swarm("pool", "explain", "r-2")
     assert lost.code == 8
     assert "not remembered" in lost.err
+    assert "an answer tells its id in the header X-Request-Id" in lost.err
+    assert "is no request's id" in swarm("pool", "explain", "../status").err
+
+
+def test_a_socket_alone_leads_to_a_running_pool(swarm, installation, tmp_path: Path) -> None:
+    socket = str(tmp_path / "none.sock")
+    for words in (("status",), ("explain", "r-1"), ("remove", "b")):
+        ran = swarm("pool", *words, "--socket", socket, cwd=tmp_path)
+        assert ran.code == 4
+        assert f"no gateway answers at {socket}" in ran.err
+    both = swarm("pool", "status", "--socket", socket, "--config", str(installation.config))
+    assert (both.code, "give one of the two" in both.err) == (3, True)
+
+
+def test_names_and_tiers_that_would_mean_something_else_are_refused(swarm) -> None:
+    for verb in ("drain", "admit", "remove"):
+        ran = swarm("pool", verb, "../status")
+        assert (ran.code, "is no endpoint's name" in ran.err) == (8, True)
+    for words in (("add", "b", "http://h"), ("up", "agents", "--model", "qwen3-8b"), ("up", "--embedded")):
+        ran = swarm("pool", *words, "--tier", "auto")
+        assert (ran.code, "is the one that a policy chooses" in ran.err) == (3, True)
+
+
+async def test_a_key_from_the_environment_opens_a_server_named_by_its_address(swarm, tmp_path: Path) -> None:
+    async with pretend_vllm(window=32768) as server:
+        words = ("pool", "doctor", "--quick", "--key-env", "SWARM_BOX_KEY", server.url)
+        ran = await asyncio.to_thread(swarm, *words, cwd=tmp_path, SWARM_BOX_KEY="s3cret")
+    assert ran.code == 0, ran.out
+    assert {one.headers.get("authorization") for one in server.requests} == {"Bearer s3cret"}
+    assert "s3cret" not in ran.out + ran.err
+    for words in (("doctor",), ("serve",), ("bench", "--tier", "fast")):
+        ran = swarm("pool", *words, "--key-env", "SWARM_BOX_KEY")
+        assert (ran.code, "which is missing" in ran.err) == (3, True)
 
 
 def test_refusals_of_the_daemon_reach_the_person_in_words(swarm) -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import socket
 import stat
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import httpx
 import pytest
 from pydantic import SecretStr
 
 from pool.config import EndpointConfig, PoolConfig
 from pool.pretend.engine import EngineSettings
 from pool.testing import pretend_vllm
+from swarm.cli.pool.group import COMMANDS
 from swarm.cli.pool.up import joined
 from swarm.config_docs import toml_value
 
@@ -71,6 +69,20 @@ def test_the_embedded_model_takes_no_other_name(swarm) -> None:
     ran = swarm("pool", "up", "agents", "--model", "qwen3-8b", "--parallel", "2")
     assert ran.code == 2
     assert "--parallel is for the embedded model: add --embedded" in " ".join(ran.err.split())
+    ran = swarm("pool", "up", "--embedded", "--socket", "g.sock")
+    assert (ran.code, "add --join" in ran.err) == (2, True)
+
+
+def test_each_command_shows_an_example_that_it_takes(swarm) -> None:
+    for command, examples in COMMANDS:
+        shown = " ".join(swarm("pool", command.__name__, "--help").out.split())
+        for example in examples:
+            assert example in shown
+            name, *options = [
+                word for word in example.split()[2:] if word == example.split()[2] or word.startswith("--")
+            ]
+            assert name == command.__name__
+            assert all(option in shown for option in options)
 
 
 @pytest.mark.parametrize(("version", "side", "taken"), [("9.9", "newer", "0.33.0"), ("0.1", "older", "0.20.2")])
@@ -208,40 +220,6 @@ async def test_a_bench_of_which_all_was_lost_has_its_own_exit_code(swarm) -> Non
     assert ran.code == 1
     assert "never" in ran.out
     assert "lost 1 times" in ran.err
-
-
-CACHE = Path(os.environ.get("AGENT_SWARM_CACHE", "/var/cache/agent-swarm"))
-
-
-@pytest.mark.vllm
-@pytest.mark.timeout(900)
-def test_a_real_vllm_is_started_from_a_profile_answers_and_ends_with_ctrl_c(
-    installation, tmp_path: Path, short: Path
-) -> None:
-    python, model = CACHE / "vllm/venv/bin/python", CACHE / "vllm/smollm2"
-    if not (python.exists() and model.is_dir()):
-        pytest.skip("no vLLM is prepared here: scripts/vllm-server prepare")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = installation.words(
-        "pool", "up", "cpu", "--python", str(python), "--model", str(model), "--window", "2048", "--host-memory", "1",
-        "--port", str(port), "--log", str(tmp_path), "--json",
-    )  # fmt: skip
-    env = installation.env | {"XDG_STATE_HOME": str(short), "VLLM_CPU_OMP_THREADS_BIND": "0"}
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
-        assert serving.stdout is not None
-        assert serving.stderr is not None
-        line = serving.stdout.readline()
-        assert line, serving.stderr.read()
-        told = json.loads(line)
-        body = {"model": told["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
-        answer = httpx.post(f"{told['url']}/chat/completions", json=body, timeout=120).json()
-        assert answer["usage"]["completion_tokens"] == 4
-        assert answer["usage"]["prompt_tokens_details"] is not None  # one of the flags that the profile adds
-        serving.send_signal(signal.SIGINT)
-        assert serving.wait(90) == 0
-    with socket.create_server(("127.0.0.1", port)):  # nobody holds its port any more
-        pass
 
 
 def test_the_lines_that_join_a_launched_server_make_the_same_endpoint() -> None:

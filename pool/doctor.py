@@ -201,7 +201,8 @@ def _word(patient: Patient) -> Found:
         mend = '--kv-events-config \'{"enable_kv_cache_events":true,"publisher":"zmq"}\', or take kv_events out'
         yield "fail", "kv_events is set, yet it publishes none", why, mend
     if record.slots and config.max_in_flight > record.slots:
-        what = f"max_in_flight = {config.max_in_flight}, yet it decodes {record.slots} at a time"
+        usual = "" if "max_in_flight" in config.model_fields_set else " (the default)"
+        what = f"max_in_flight = {config.max_in_flight}{usual}, yet it decodes {record.slots} at a time"
         mend = f"max_in_flight = {record.slots}, or --parallel {config.max_in_flight}"
         yield "warn", what, "the others wait inside it, where the pool cannot order them", mend
     if config.model is None and len([card for card in record.cards if card.parent is None]) > 1:

@@ -40,7 +40,7 @@ print("loading weights")
 print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.", file=sys.stderr)
 sys.exit(1)
 """
-HANGING = "import time; print('loading', flush=True); time.sleep(300)"
+HANGING = "import time; print('INFO 11-29 22:58:01 [core.py:58] loading', flush=True); time.sleep(300)"
 BRIEF = """
 import http.server, sys
 port = int(sys.argv[sys.argv.index("--port") + 1])

@@ -130,6 +130,7 @@ class Relayed:
         self._partial = ""
         self._tokens = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Handle | None = None
         self._look: asyncio.Task[None] | None = None
         self._started: Started[Live] | None = None
         self._model = ""
@@ -189,9 +190,13 @@ class Relayed:
         return self._now.lease.waited
 
     async def body(self) -> bytes:
-        """The body of an answer that is no stream."""
+        """The body of an answer that is no stream.
+
+        What is learnt from it takes longer than to pass it on: that is done in the loop's next round, or on closing.
+        """
         live = self._now.value
-        self._finish(live.usage)
+        self.usage = live.usage
+        self._ending = asyncio.get_running_loop().call_soon(self._finish, live.usage)
         return live.data
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -210,6 +215,9 @@ class Relayed:
     async def aclose(self) -> None:
         """Give the place back; aborts what has not ended."""
         self._rest()
+        if self._ending is not None:
+            self._ending.cancel()
+            self._finish(self.usage)
         if self._started is not None:
             await self._started.aclose()
 
@@ -288,7 +296,7 @@ class Relayed:
 
     def _finish(self, usage: Usage | None) -> None:
         told = usage or Usage(prompt_tokens=self._trip.need.prompt.tokens, completion_tokens=self._tokens)
-        self.usage = usage
+        self.usage, self._ending = usage, None
         self._now.lease.finish(told)
         if usage is not None:
             self._ended(self._now.member, usage)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from typing import TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
@@ -192,11 +192,11 @@ class Sender:
         except PoolError as error:
             trip.last = error
             raise
-        async with AsyncExitStack() as stack:
+        with ExitStack() as stack:
             stack.enter_context(lease)
             return await self._there(trip, start, lease, stack)
 
-    async def _there(self, trip: Trip, start: Start[T], lease: Lease, stack: AsyncExitStack) -> Started[T]:
+    async def _there(self, trip: Trip, start: Start[T], lease: Lease, stack: ExitStack) -> Started[T]:
         """Begin at the endpoint that was chosen."""
         member = self._roster.members.get(lease.endpoint)
         if member is None:
@@ -217,8 +217,6 @@ class Sender:
         self.standings.well(member.name, visit)
         if self.standings.suspects:
             self.standings.suspects.cleared(trip.mark)
-        if (close := getattr(value, "aclose", None)) is not None:
-            stack.push_async_callback(close)
         return Started(value, member, lease, watch, visit, stack.pop_all(), trip.need.request, trip.attempts)
 
     def _watch(self, trip: Trip, lease: Lease) -> Watch:
@@ -249,8 +247,8 @@ class Sender:
         looked = False
         while True:
             try:
-                with trip.placing():
-                    return await self._dispatch.place(ask, lambda: self.sites(tier), frozenset(trip.tried))
+                trip.placing = True  # and stays so when this is broken off
+                lease = await self._dispatch.place(ask, lambda: self.sites(tier), frozenset(trip.tried))
             except ContextOverflowError as error:
                 if error.window is None or ask.output_tokens == 1 or ask.prompt.tokens > MISJUDGED * error.window:
                     raise
@@ -260,6 +258,9 @@ class Sender:
                     raise self._why_nobody(trip, error) from error
                 await self.look(tier)
                 looked = True
+            else:
+                trip.placing = False
+                return lease
 
     def _why_nobody(self, trip: Trip, error: NoEndpointError) -> PoolError:
         need, living = trip.need, alive(self.members(trip.need.tier))

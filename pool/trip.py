@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -70,7 +70,8 @@ class Need:
 
 
 class Trip:
-    """Where one request stands: when it must be back, where it has been, what happened last."""
+    """Where one request stands: when it must be back, where it has been, what happened last; ``placing`` while it looks
+    for a place."""
 
     def __init__(self, need: Need, now: float, marked: Callable[[], str] | None = None) -> None:
         self.need = need
@@ -83,7 +84,7 @@ class Trip:
         self.last: PoolError | None = None
         self.attempts = 0
         self.partial = ""
-        self._placing = False
+        self.placing = False
         self.watch = Watch(first=need.deadline, idle=need.deadline, until=self.until, sent=now)
 
     @cached_property
@@ -95,13 +96,6 @@ class Trip:
     def calls(self) -> Capability | None:
         """The kind of tool calls that must have been seen to work where it goes; None where it wants none."""
         return next((name for name in CALLS if name in self.need.needs), None)
-
-    @contextmanager
-    def placing(self) -> Iterator[None]:
-        """It looks for a place as long as the block runs; stays so when the block is broken off."""
-        self._placing = True
-        yield
-        self._placing = False
 
     def ask(self, now: float) -> Ask:
         """The same for placement."""
@@ -125,7 +119,7 @@ class Trip:
         """The error for a deadline that passed: the last one met, in its own class."""
         last, late = self.last, f"no answer within the deadline of {self.need.deadline:g} s"
         told = f"{late}; last: {last}" if last else late
-        if self._placing and not isinstance(last, NoEndpointError):
+        if self.placing and not isinstance(last, NoEndpointError):
             return OverloadError(f"tier {self.need.tier!r}: no place, {told}", stage="deadline")
         if isinstance(last, OverloadError):
             return OverloadError(told, last.retry_after, last.stage)
@@ -147,7 +141,7 @@ class Started(Generic[T]):
     lease: Lease
     watch: Watch
     visit: Visit
-    stack: AsyncExitStack
+    stack: ExitStack
     request: str
     attempts: int
 
@@ -163,4 +157,8 @@ class Started(Generic[T]):
 
     async def aclose(self) -> None:
         """Give the place back; closes the value first."""
-        await self.stack.aclose()
+        try:
+            if (close := getattr(self.value, "aclose", None)) is not None:
+                await close()
+        finally:
+            self.stack.close()

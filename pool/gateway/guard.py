@@ -148,7 +148,8 @@ class Guarded(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """Another request may follow."""
+        """Another request may follow. The end of an answer is waited for: it goes out before anything else is done."""
+        cast("Gathered", self.transport).flush()
         self._crowd.resting[self] = None
         super().on_response_complete()
 

@@ -4,10 +4,11 @@
 
 A model server that answers after 20 ms and an open-loop load run in processes of their own. Added latency is that of a
 contender minus that of asking the server directly, at the same rate in the same round, at 50, 100 and 500 requests a
-second; the ceiling is what 64 clients get through in a closed loop. Rounds take turns, so that a busy neighbour hits
-all alike; medians are reported with the spread. The peers are installed under the project's cache when missing. The
-last line is one JSON object: the worst of the three rates, since the goal (at most 2) holds for each; the ceiling's
-goal is 8. Exits with 1 where a goal is missed, not where a peer could not be had.
+second; the ceiling is what 64 clients get through in a closed loop, told with the processor time of a request there,
+which a busy machine changes least. Rounds take turns, so that a busy neighbour hits all alike; medians are reported
+with the spread. The peers are installed under the project's cache when missing. The last line is one JSON object: the
+worst of the three rates, since the goal (at most 2) holds for each; the ceiling's goal is 8. Exits with 1 where a goal
+is missed, not where a peer could not be had.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ Say = Callable[[str], None]
 
 @dataclass
 class Contender:
-    """Who stands between. ``added`` holds milliseconds by rate: p50 and p99 of each round; ``ceiling`` requests/s."""
+    """Who stands between. ``added`` holds milliseconds by rate: p50 and p99 of each round; ``ceiling`` requests/s and
+    ``processor`` the milliseconds of processor that each took of its process ``group``."""
 
     name: str
     url: str
@@ -53,6 +55,8 @@ class Contender:
     steady: bool = True
     added: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     ceiling: list[float] = field(default_factory=list)
+    group: int = 0
+    processor: list[float] = field(default_factory=list)
     failed: int = 0
 
 
@@ -120,7 +124,8 @@ def ours(server: str, log: IO[bytes]) -> Iterator[Contender]:
     """Our gateway, as a user starts it."""
     command = [sys.executable, "-m", "swarm", "pool", "serve", "--endpoint", server, "--port", "0", "--json"]
     with running(command, log, stdout=subprocess.PIPE) as child:
-        yield Contender("ours", json.loads(child.stdout.readline())["url"].removesuffix("/v1"))
+        url = json.loads(child.stdout.readline())["url"].removesuffix("/v1")
+        yield Contender("ours", url, group=child.pid)
 
 
 @contextmanager
@@ -133,8 +138,8 @@ def vllm_router(server: str, log: IO[bytes], policy: str = "cache_aware") -> Ite
     port, meter = free_port(), free_port()
     command = [str(commands / "vllm-router"), "--worker-urls", server, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--prometheus-port", str(meter), "--log-level", "error", "--policy", policy]
-    with running(command, log, stdout=log):
-        yield Contender("vllm-router", f"http://127.0.0.1:{port}")
+    with running(command, log, stdout=log) as child:
+        yield Contender("vllm-router", f"http://127.0.0.1:{port}", group=child.pid)
 
 
 @contextmanager
@@ -152,8 +157,8 @@ def litellm(server: str, log: IO[bytes], folder: Path) -> Iterator[Contender | N
     command = [str(commands / "litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     command += ["--num_workers", "1", "--telemetry", "False"]
     environ = {"PATH": f"{commands}:{os.environ['PATH']}", "HOME": str(folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    with running(command, log, stdout=log, env=environ):
-        yield Contender("litellm", f"http://127.0.0.1:{port}", key=KEY, steady=False)
+    with running(command, log, stdout=log, env=environ) as child:
+        yield Contender("litellm", f"http://127.0.0.1:{port}", key=KEY, steady=False, group=child.pid)
 
 
 class Generator:
@@ -207,11 +212,23 @@ def round_of(load: Generator, direct: Contender, others: list[Contender], second
             one.added.setdefault(rate, []).append((pair[0], pair[1]))
 
 
+def used(group: int) -> float:
+    """Seconds of processor that the processes of a group have used; 0 where the system has no /proc."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12]) if int(fields[2]) == group else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def ceilings(load: Generator, contenders: list[Contender], seconds: float) -> None:
     """How many requests a second each gets through."""
     for one in contenders:
+        before = used(one.group)
         told = load.order(url=one.url, key=one.key, clients=CLIENTS, seconds=seconds)
         one.ceiling.append(len(told["latencies"]) / told["seconds"])
+        one.processor.append(1000 * (used(one.group) - before) / max(1, len(told["latencies"])))
 
 
 def spread(values: list[float]) -> str:
@@ -227,6 +244,7 @@ def show(contenders: list[Contender]) -> None:
             print(f"{one.name:12} {rate:4} req/s  adds p50 {p50} ms, p99 {p99} ms")
         failed = f", {one.failed} failed" if one.failed else ""
         print(f"{one.name:12} ceiling {spread(one.ceiling)} req/s{failed}")
+        print(f"{one.name:12} processor {spread(one.processor)} ms a request at its ceiling")
 
 
 def ratio(mine: Contender, other: Contender | None, place: int) -> float | None:
@@ -275,6 +293,8 @@ def figures(by_name: dict[str, Contender]) -> dict[str, Any]:
         "ratio_vllm_router_p99": _rounded(ratio(mine, router, 1)),
         "ceiling_ratio_litellm": _rounded(top / statistics.median(proxy.ceiling)) if proxy else None,
         "ceiling": _rounded(top),
+        "processor_ms": _rounded(statistics.median(mine.processor)),
+        "processor_ms_vllm_router": _rounded(statistics.median(router.processor)) if router else None,
         "failed": mine.failed,
     }
 

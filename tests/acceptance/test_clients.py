@@ -28,7 +28,12 @@ from pool.testing import PretendServer, call, pretend_vllm
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1500)]
 
-AGENTS = {"mini": "mini-swe-agent==2.4.6", "aider": "aider-chat==0.86.2", "llm": "llm==0.36"}
+AGENTS = {
+    "mini": "mini-swe-agent==2.4.6",
+    "aider": "aider-chat==0.86.2",
+    "llm": "llm==0.36",
+    "anthropic": "anthropic==2.14.0",
+}
 TIER = "gpt-4o-mini"  # a name that every client knows; here it is a tier
 BUGGY, MENDED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
 

@@ -24,6 +24,7 @@ from pool.wire.recast import Whole, pieces_of
 
 JSON = dict[str, Any]
 SILENCE = 4096  # pieces without a word before the first that says something; keep-alive comments are such
+CHARACTERS = 4  # of a text that are taken for one token
 CEILINGS = ("max_tokens", "max_completion_tokens")
 
 
@@ -181,8 +182,9 @@ class Relayed:
 
     @property
     def spoken(self) -> int:
-        """About how many tokens were heard so far."""
-        return self._tokens
+        """About how many tokens were heard so far: a piece may hold many of them."""
+        heard = 0 if self._started is None else self._started.value.relay.assembly.characters // CHARACTERS
+        return max(self._tokens, heard)
 
     @property
     def waited(self) -> float:

@@ -24,6 +24,7 @@ from pool.gateway.speech import Retold
 from pool.gateway.values import check_fields, parsed
 from pool.gateway.web import Exchange, GoneError
 
+UNHEARD = 30.0  # tokens a second that an answer is taken to be written at while nothing of it is heard
 Settle = Callable[[int], None]
 
 
@@ -93,6 +94,18 @@ async def relay(service: Service, exchange: Exchange, job: Job) -> None:
         await send(service, exchange, job, need_of(service.pool, job, wanted.tier, wanted.model))
 
 
+def _begun(service: Service, job: Job) -> int:
+    """Tokens of an answer that nobody counted: whoever hangs up early pays for what was written until then."""
+    asked = job.asked
+    if job.first_at is not None:  # broken off before the server counted
+        return max(asked.tokens, asked.prompt + job.spoken)
+    placed = service.pool.explain(job.number) if job.status == GONE else None
+    if placed is None or placed.endpoint is None:  # refused, or it never left the queue
+        return 0
+    written = int((service.clock() - placed.at) * UNHEARD)
+    return max(asked.tokens, asked.prompt + min(written, asked.ceiling or written))
+
+
 def _count(service: Service, job: Job, settle: Settle) -> None:
     metrics, name = service.metrics, job.request_class
     series = metrics.of(job.endpoint, name)
@@ -105,10 +118,8 @@ def _count(service: Service, job: Job, settle: Settle) -> None:
     if job.first_at is not None:
         series.ttft.observe(job.first_at - job.began)
         series.waits.observe(job.waited)
-    elif job.status != GONE:
-        settle(0)  # nothing was generated
-    if job.usage is None and job.first_at is not None:  # broken off before the server counted
-        settle(max(job.asked.tokens, job.spoken))
-    elif job.usage is not None:
+    if job.usage is None:
+        settle(_begun(service, job))
+    else:
         settle(job.usage.prompt_tokens + job.usage.completion_tokens)
         metrics.spent(job.caller.name, job.usage)

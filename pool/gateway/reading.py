@@ -24,8 +24,8 @@ GUESS = 256  # tokens of an answer whose length nobody bounded
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request's body with what the gateway itself must know of it. ``tokens`` are a guess, prompt and answer;
-    ``ceiling`` bounds the answer, in tokens."""
+    """A request's body with what the gateway itself must know of it. ``tokens`` are a guess, prompt and answer,
+    ``prompt`` the part of it that is sent; ``ceiling`` bounds the answer, in tokens."""
 
     path: Path
     body: dict[str, Any]
@@ -35,6 +35,7 @@ class Asked:
     needs: frozenset[str]
     ceiling: int | None
     tokens: int
+    prompt: int = 0
 
     def with_body(self, body: dict[str, Any]) -> Asked:
         """The same with another body."""
@@ -66,6 +67,7 @@ def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
         usage=isinstance(options, dict) and bool(options.get("include_usage")),
         needs=_needs(body),
         ceiling=most,
+        prompt=size // BYTES_A_TOKEN,
         tokens=size // BYTES_A_TOKEN + (most or GUESS) * (_count(body, "n") or 1) * _prompts(body),
     )
 

@@ -145,6 +145,7 @@ FIELDS: dict[str, Check] = {
     "cache_salt": _text(1, LABEL),
     "model": _text(1, NAME),
     "top_k": _count(-1),
+    "stream_interval": _count(1, 256),  # more, and nobody hears what is written
     "seed": _count(-(2**63), 2**64 - 1),
     "stop": _stop,
     "tools": _tools,

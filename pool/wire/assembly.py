@@ -81,6 +81,13 @@ class Assembly:
         return "".join(self._samples[0].content) if 0 in self._samples else ""
 
     @property
+    def characters(self) -> int:
+        """How much all samples said so far, calls and reasoning included."""
+        texts = [text for one in self._samples.values() for text in (*one.content, *one.reasoning)]
+        calls = [part for one in self._samples.values() for call in one.calls.values() for part in call.arguments]
+        return sum(map(len, texts)) + sum(map(len, calls))
+
+    @property
     def plain(self) -> bool:
         """Whether nothing but text of one sample came so far, so that it could be gone on with elsewhere."""
         first = self._samples.get(0, Sample())

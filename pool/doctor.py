@@ -195,7 +195,8 @@ def _word(patient: Patient) -> Found:
         yield "fail", "scheduling = 'priority', yet it is no vLLM", why, "take scheduling out of this endpoint"
     if config.scheduling is None and record.kind == "vllm":
         why = "under fcfs vLLM takes the field priority and ignores it, so the pool does not send it"
-        yield "warn", "whether it honours priority cannot be seen", why, "--scheduling-policy priority, and say so"
+        mend = '--scheduling-policy priority, and scheduling = "priority" of this endpoint; else scheduling = "fcfs"'
+        yield "warn", "whether it honours priority cannot be seen", why, mend
     if config.kv_events and record.events is False and "kv_event_sources" in record.routes:
         why = "the pool listens and hears nothing"
         mend = '--kv-events-config \'{"enable_kv_cache_events":true,"publisher":"zmq"}\', or take kv_events out'

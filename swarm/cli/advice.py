@@ -32,16 +32,18 @@ def cautions(loaded: Loaded) -> tuple[Caution, ...]:
     """Everything odd about these settings on this machine."""
     settings = loaded.settings
     return (
-        *_folders(settings),
+        *_folders(loaded),
         *_tests(settings),
         *_keys(settings),
         *_open_file(loaded),
     )
 
 
-def _folders(settings: Settings) -> Iterator[Caution]:
+def _folders(loaded: Loaded) -> Iterator[Caution]:
+    """Of what the file speaks of: one about the pool alone may have neither daemon nor broker."""
+    settings = loaded.settings
     for key, path in (("daemon.socket", settings.daemon.socket), ("broker.socket", settings.broker.socket)):
-        if not _is_folder(path.parent):
+        if key.partition(".")[0] in loaded.raw and not _is_folder(path.parent):
             mend = _FOLDERS[key].format(folder=path.parent)
             yield Caution(key, f"the folder {path.parent} is not there", mend)
     if settings.daemon.state.exists() and not settings.daemon.state.is_dir():

@@ -37,7 +37,7 @@ MEANINGS: dict[Code, str] = {
     Code.OK: "done; for a task that was waited for: delivered",
     Code.FAULT: "a check found a fault (doctor, config check), or a store is unusable",
     Code.USAGE: "the command line is wrong",
-    Code.CONFIG: "swarm.toml or a task file is missing, unreadable or wrong",
+    Code.CONFIG: "swarm.toml, a task file or a value that was given is missing, unreadable or wrong",
     Code.DAEMON: "the daemon does not answer, or is already there",
     Code.BROKER: "the broker does not answer, or turned the call down",
     Code.NOT_FOUND: "there is no such task or repository",

@@ -59,6 +59,8 @@ def _from_urls(urls: list[str], key_env: str | None) -> PoolConfig:
 
 async def _serve(config: PoolConfig, *, as_json: bool) -> None:
     async with AsyncExitStack() as stack:
+        if config.embedded.enabled and not as_json:
+            screen.hint("starting the embedded model")
         config = await stack.enter_async_context(with_embedded(config))
         pool = await stack.enter_async_context(Pool(config))
         here = await stack.enter_async_context(listening(Service.of(pool, os.environ)))

@@ -132,6 +132,8 @@ def test_a_file_about_the_pool_alone_is_enough_for_its_commands(swarm, tmp_path:
     (tmp_path / "swarm.toml").write_text("[pool.gateway]" + shown.replace("10.0.0.2:8000", "127.0.0.1:9"))
     ran = swarm("pool", "bench", "--tier", "nosuch", cwd=tmp_path)
     assert "--tier takes one of: quick, strong" in ran.err
+    ran = swarm("config", "check", "--strict", cwd=tmp_path)
+    assert ran.code == 0, ran.out  # a warning about the folders of a daemon that is not spoken of would be a fault
     ran = swarm("pool", "explain", "some-request", cwd=tmp_path)
     assert ran.code == 4
     assert f"no gateway answers at {tmp_path / 'pool.sock'}" in ran.err

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from pool.launch import refusals
 from pool.profiles.catalogue import find
@@ -17,22 +18,14 @@ from pool.profiles.recipes import recipe
 from pool.profiles.shapes import PROFILES
 from pool.profiles.versions import Release, releases
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "vllm-server"
-BLOCKED = 69
-
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest.fixture(scope="module")
-def python() -> str:
-    """The Python of the prepared vLLM."""
-    ran = subprocess.run([SCRIPT, "prepare"], capture_output=True, text=True, check=False)
-    if ran.returncode == BLOCKED:
-        pytest.skip(ran.stderr.strip().splitlines()[-1])
-    cache = os.environ.get("AGENT_SWARM_CACHE") or (
-        "/var/cache/agent-swarm" if os.geteuid() == 0 else str(Path.home() / ".cache" / "agent-swarm")
-    )
-    return f"{cache}/vllm/venv/bin/python"
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def found(vllm_home: Path) -> AsyncIterator[Installed]:
+    """The prepared vLLM, open for questions: once for all, since it takes long to import."""
+    async with installed(str(vllm_home / "venv/bin/python"), os.environ) as opened:
+        yield opened
 
 
 def wish(profile: str, python: str) -> Wish:
@@ -43,28 +36,26 @@ def wish(profile: str, python: str) -> Wish:
     )  # fmt: skip
 
 
-async def _problems(found: Installed, python: str) -> dict[str, list[str]]:
+async def _problems(found: Installed) -> dict[str, list[str]]:
     told = {}
     for name in set(PROFILES) - {"afd"}:
-        said = await refusals(recipe(wish(name, python), found.release), found)
+        said = await refusals(recipe(wish(name, found.python), found.release), found)
         told[name] = [problem for problem in said if "has no module" not in problem]
     return told
 
 
-async def test_the_real_parser_takes_every_profile_and_the_table_agrees_with_it(python: str) -> None:
-    async with installed(python, os.environ) as found:
-        assert not any((await _problems(found, python)).values())
-        if found.release.version in releases():
-            shipped = Release(found.release.version)
-            assert found.release.told is not None
-            for kind, names in found.release.told.items():
-                assert [name for name in names if not shipped.knows(kind, name)] == []
+async def test_the_real_parser_takes_every_profile_and_the_table_agrees_with_it(found: Installed) -> None:
+    assert not any((await _problems(found)).values())
+    if found.release.version in releases():
+        shipped = Release(found.release.version)
+        assert found.release.told is not None
+        for kind, names in found.release.told.items():
+            assert [name for name in names if not shipped.knows(kind, name)] == []
 
 
-async def test_the_real_parser_names_what_it_does_not_take(python: str) -> None:
-    async with installed(python, os.environ) as found:
-        assert "--nonsense" in (await found.refuses(["--model", "/x", "--nonsense", "1"]) or "")
-        assert "priority" in (await found.refuses(["--model", "/x", "--scheduling-policy", "bogus"]) or "")
-        assert "tool-call-parser" in (await found.refuses(["--model", "/x", "--enable-auto-tool-choice"]) or "")
-        role = '{"kv_connector":"HiSparseConnector","kv_role":"kv_nobody"}'
-        assert await found.refuses(["--model", "/x", "--kv-transfer-config", role]) is not None
+async def test_the_real_parser_names_what_it_does_not_take(found: Installed) -> None:
+    assert "--nonsense" in (await found.refuses(["--model", "/x", "--nonsense", "1"]) or "")
+    assert "priority" in (await found.refuses(["--model", "/x", "--scheduling-policy", "bogus"]) or "")
+    assert "tool-call-parser" in (await found.refuses(["--model", "/x", "--enable-auto-tool-choice"]) or "")
+    role = '{"kv_connector":"HiSparseConnector","kv_role":"kv_nobody"}'
+    assert await found.refuses(["--model", "/x", "--kv-transfer-config", role]) is not None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pool.config import PoolConfig
-from pool.errors import ContextOverflowError, NoEndpointError, PoolError
+from pool.errors import ContextOverflowError, MisconfiguredError, NoEndpointError, PoolError
 from pool.tiers import size
 from pool.tiers.beneath import Beneath, Request, ask
 from pool.tiers.evidence import Book, Session
@@ -57,7 +57,7 @@ class Auto:
         while True:
             try:
                 reply = await ask(self._pool, settled.request)
-            except (ContextOverflowError, NoEndpointError) as error:
+            except (ContextOverflowError, NoEndpointError, MisconfiguredError) as error:
                 after = self.failed(settled, error)
                 if after is None:
                     raise
@@ -74,8 +74,8 @@ class Auto:
     def failed(self, settled: Settled, error: PoolError) -> Settled | None:
         """What to send after a tier refused; None where the error is the caller's.
 
-        Too long: the next longer tier above, else the same without old tool results, once. Nobody up: the next tier
-        above. Each answer climbs or shortens, so this ends.
+        Too long: the next longer tier above, else the same without old tool results, once. Nobody up, or
+        none that is set up rightly: the next tier above. Each answer climbs or shortens, so this ends.
         """
         request, down, shortened = settled.request, settled.down, settled.shortened
         if isinstance(error, ContextOverflowError):
@@ -86,7 +86,7 @@ class Auto:
                 if shorter is None:
                     return None
                 request, shortened = shorter, True
-        elif isinstance(error, NoEndpointError):
+        elif isinstance(error, NoEndpointError | MisconfiguredError):
             down |= {request.tier}
             if self._move(request, down).kind != "climb":
                 return None

@@ -17,6 +17,7 @@ from pool.gateway.replies import refusal_of
 from pool.plain_client import trouble
 from pool.router import Pool
 from pool.testing import error, pretend_vllm
+from pool.tiers.front import Tiers
 from pool.types import ChatRequest, Message
 from pool.wire.faults import classify
 
@@ -130,3 +131,13 @@ def test_no_address_breaks_it_or_shows_a_password(to: str) -> None:
     told = str(classify("a", 302, "", {"location": to}))
     assert told.isprintable()
     assert "u:p" not in told
+
+
+async def test_auto_passes_over_a_tier_whose_servers_are_all_set_up_wrongly() -> None:
+    async with redirecting(lambda _: "http://127.0.0.1:1/") as bad, pretend_vllm() as good:
+        endpoints = [{"name": "a", "url": bad, "tier": "small"}, {"name": "b", "url": good.url, "tier": "large"}]
+        config = PoolConfig.model_validate({"endpoints": endpoints, "canaries": False, "probe_interval": 0.05})
+        async with Pool(config) as pool:
+            await asyncio.gather(pool.ready("small"), pool.ready("large"))
+            reply = await Tiers(pool, config).chat(ASKED.model_copy(update={"tier": "auto"}))
+            assert reply.tier == "large"

@@ -12,6 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -227,8 +228,10 @@ class Channel:
         told = "".join(
             f"{name}: {value}\r\n" for name, value in extra.items() if name.lower() in SENT and _decent(value)
         )
-        target = quote(self._address.path + path, safe=PLAIN)
-        return f"{method} {target} HTTP/1.1\r\n{told}Content-Length: {size}\r\n".encode() + self._common
+        return (
+            f"{method} {_target(self._address.path + path)} HTTP/1.1\r\n{told}Content-Length: {size}\r\n".encode()
+            + self._common
+        )
 
     async def _refused(self, connection: Connection) -> PoolError:
         """The refusal in full: its body may come in several pieces, and half of one says nothing of what it is."""
@@ -253,6 +256,12 @@ def _common(config: EndpointConfig, netloc: str) -> bytes:
     if not all(line.isprintable() for line in lines):
         raise PoolConfigError(f"endpoint {config.name}: its url or its api_key holds a line break; mend it")
     return "\r\n".join([*lines, "", ""]).encode()
+
+
+@lru_cache(maxsize=256)
+def _target(path: str) -> str:
+    """A path as a request's head holds it."""
+    return quote(path, safe=PLAIN)
 
 
 def _tls() -> ssl.SSLContext:

@@ -290,6 +290,15 @@ async def test_tool_calls_that_do_not_work_are_found_out(subject: Subject) -> No
         await subject.ask("look around", tools=(TOOL,))
 
 
+async def test_forced_tool_call_needs_a_parser_as_well(vllm: Subject) -> None:
+    function = TOOL.model_dump()
+    for choice in ("required", {"type": "function", "function": {"name": TOOL.name}}):
+        asked = {**CHAT, "tools": [{"type": "function", "function": function}], "tool_choice": choice}
+        answer = await vllm.raw("/v1/chat/completions", **asked)
+        assert answer.status_code == 400
+        assert "requires --tool-call-parser to be set" in answer.json()["error"]["message"]
+
+
 async def test_model_that_it_does_not_serve_is_named_with_those_it_does(subject: Subject) -> None:
     other = PoolConfig(endpoints=(subject.config.model_copy(update={"model": "nope"}),), retries=0)
     async with Pool(other) as pool:

@@ -19,6 +19,10 @@ LARGEST = 8 * 1024 * 1024  # bytes of an answer; vLLM's page of metrics has some
 PLAIN = ("", "identity")
 
 
+class UnreadError(TransientError):
+    """An answer came and was left unread: it is too large, or compressed."""
+
+
 class Raw(Frozen):
     """What a server said to a question of our own, whatever its status. ``headers`` have small letters."""
 
@@ -40,7 +44,7 @@ class Asking:
         self._channel = Channel(config, connect_timeout)
 
     async def get(self, path: str) -> Raw:
-        """Raises PoolError, classed, where no answer came, and TransientError for one too large or compressed."""
+        """Raises PoolError, classed, where no answer came, and UnreadError for one too large or compressed."""
         return await self._ask("GET", path, b"", {})
 
     async def post(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> Raw:
@@ -63,10 +67,10 @@ class Asking:
     async def _body(self, connection: Connection, path: str) -> bytes:
         if (coding := connection.headers.get("content-encoding", "").strip().lower()) not in PLAIN:
             told = f"its answer to {path} is coded as {coding[:40]!r}, which nobody asked for"
-            raise TransientError(f"endpoint {self._name}: {told}")
+            raise UnreadError(f"endpoint {self._name}: {told}")
         parts, size = [], 0
         while part := await connection.read():
             parts.append(part)
             if (size := size + len(part)) > LARGEST:
-                raise TransientError(f"endpoint {self._name}: its answer to {path} is longer than {LARGEST} bytes")
+                raise UnreadError(f"endpoint {self._name}: its answer to {path} is longer than {LARGEST} bytes")
         return b"".join(parts)

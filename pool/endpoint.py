@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from pool.asking import Asking, Raw
+from pool.asking import Asking, Raw, UnreadError
 from pool.channel import Channel
 from pool.config import EndpointConfig
 from pool.errors import ContextOverflowError, PermanentError, PoolError, TransientError
@@ -210,7 +210,7 @@ class Endpoint:
         """The page of metrics; one that is beyond all bounds is none, and the server may serve well all the same."""
         try:
             return await self._asking.get("/metrics")
-        except TransientError:
+        except UnreadError:
             return Raw(status=406, body=b"", headers={})
 
     async def _gather(self, ask: Callable[[int], Any], wanted: int, seen: Seen) -> Answer:

@@ -152,6 +152,12 @@ async def test_metrics_without_end_are_none_and_the_server_is_used_all_the_same(
         assert told[METRICS] < PAGE + (8 << 20)
 
 
+async def test_metrics_that_break_off_are_no_good_sign() -> None:
+    async with endpoint({METRICS: [OK + b"content-length: 100\r\n\r\nvllm:"]}) as (asked, _):
+        with pytest.raises(TransientError):
+            await asked.probe()
+
+
 class Quiet:
     """An answer that has ended but for its terminator, and is never closed by the server."""
 

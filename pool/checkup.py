@@ -18,6 +18,7 @@ from pool.roster import JOIN_INTERVAL, Roster
 LOOK = 4.0  # seconds for a server to show that it lives
 EXAM = 300.0  # seconds for all canaries of one server
 WATCH = 7.0  # seconds to wait for a server to close an idle connection: uvicorn closes after 5
+LARGEST = 8 * 1024 * 1024  # bytes of a list of models
 ANSWER = 10.0  # seconds for the answer after which a connection is idle
 
 
@@ -92,6 +93,8 @@ async def _answered(reader: asyncio.StreamReader) -> None:
     fields = {name: value.strip() for name, _, value in (line.partition(":") for line in rest)}
     if " 200 " not in f"{first} " or fields.get("connection") == "close":
         raise ValueError(first)
+    if int(fields.get("content-length", 0)) > LARGEST:
+        raise ValueError("an answer beyond all bounds")
     if "content-length" in fields:
         await reader.readexactly(int(fields["content-length"]))
     elif "chunked" in fields.get("transfer-encoding", ""):

@@ -19,6 +19,7 @@ from pool.config import EndpointConfig
 from pool.connection import INFLATED
 from pool.endpoint import Endpoint
 from pool.errors import PoolError, TornError, TransientError
+from pool.plain_client import trouble
 from pool.relay import LARGEST as ANSWER
 from pool.relay import Relay
 from pool.wire.assembly import MOST
@@ -77,33 +78,44 @@ async def read(asked: Endpoint) -> None:
         await relay.aclose()
 
 
-ENDLESS: dict[str, tuple[Iterable[bytes], int]] = {
-    "headers": (itertools.chain([OK], itertools.repeat(b"x-a: " + KILO + b"\r\n")), 8 << 20),
-    "one header": (itertools.chain([OK, b"x-a: "], itertools.repeat(KILO)), 8 << 20),
-    "interim answers": (itertools.repeat(b"HTTP/1.1 103 Early\r\nlink: " + KILO + b"\r\n\r\n"), 8 << 20),
-    "a body": (itertools.chain([OK + b"\r\n{"], itertools.repeat(KILO * 1024)), ANSWER + (8 << 20)),
-    "a refusal": (itertools.chain([b"HTTP/1.1 500 No\r\n\r\n"], itertools.repeat(KILO * 64)), 8 << 20),
-    "an event": (itertools.chain([STREAM, b"data: "], itertools.repeat(KILO * 256)), EVENT + (8 << 20)),
-    "text": (itertools.chain([STREAM], itertools.repeat(piece({"content": "x" * (1 << 20)}))), ANSWER + (8 << 20)),
-    "arguments": (
-        itertools.chain(
-            [STREAM],
-            itertools.repeat(piece({"tool_calls": [{"index": 0, "function": {"arguments": "x" * (1 << 20)}}]})),
+def fresh() -> dict[str, tuple[Iterable[bytes], int]]:
+    """What never ends, and the bytes that may be heard of it."""
+    return {
+        "headers": (itertools.chain([OK], itertools.repeat(b"x-a: " + KILO + b"\r\n")), 8 << 20),
+        "one header": (itertools.chain([OK, b"x-a: "], itertools.repeat(KILO)), 8 << 20),
+        "interim answers": (itertools.repeat(b"HTTP/1.1 103 Early\r\nlink: " + KILO + b"\r\n\r\n"), 8 << 20),
+        "a body": (itertools.chain([OK + b"\r\n{"], itertools.repeat(KILO * 1024)), ANSWER + (8 << 20)),
+        "a refusal": (itertools.chain([b"HTTP/1.1 500 No\r\n\r\n"], itertools.repeat(KILO * 64)), 8 << 20),
+        "an event": (itertools.chain([STREAM, b"data: "], itertools.repeat(KILO * 256)), EVENT + (8 << 20)),
+        "text": (itertools.chain([STREAM], itertools.repeat(piece({"content": "x" * (1 << 20)}))), ANSWER + (8 << 20)),
+        "arguments": (
+            itertools.chain(
+                [STREAM],
+                itertools.repeat(piece({"tool_calls": [{"index": 0, "function": {"arguments": "x" * (1 << 20)}}]})),
+            ),
+            ANSWER + (8 << 20),
         ),
-        ANSWER + (8 << 20),
-    ),
-    "after its end": (itertools.chain([STREAM, piece({}, "stop")], itertools.repeat(piece({"content": "x"}))), 4 << 20),
-    "samples": (itertools.chain([STREAM], (piece({"content": "x"}, index=at) for at in itertools.count())), 4 << 20),
-    "calls": (
-        itertools.chain([STREAM], (piece({"tool_calls": [{"index": at}]}) for at in itertools.count())),
-        4 << 20,
-    ),
-}
+        "after its end": (
+            itertools.chain([STREAM, piece({}, "stop")], itertools.repeat(piece({"content": "x"}))),
+            4 << 20,
+        ),
+        "samples": (
+            itertools.chain([STREAM], (piece({"content": "x"}, index=at) for at in itertools.count())),
+            4 << 20,
+        ),
+        "calls": (
+            itertools.chain([STREAM], (piece({"tool_calls": [{"index": at}]}) for at in itertools.count())),
+            4 << 20,
+        ),
+    }
+
+
+ENDLESS = tuple(fresh())
 
 
 @pytest.mark.parametrize("what", ENDLESS)
 async def test_what_never_ends_is_a_fault_of_the_server(what: str) -> None:
-    parts, most = ENDLESS[what]
+    parts, most = fresh()[what]
     async with endpoint({CHAT: parts}) as (asked, told), asyncio.timeout(20):
         with pytest.raises(TransientError):
             await read(asked)
@@ -188,3 +200,11 @@ async def test_a_terminator_that_never_comes_is_not_awaited_for_long() -> None:
 def test_the_bounds_leave_room_for_what_is_real() -> None:
     assert MOST >= 128
     assert min(ANSWER, EVENT, PAGE) >= 8 << 20
+
+
+@pytest.mark.parametrize("what", ["a body", "an event", "text", "one header"])
+async def test_the_plain_client_hears_no_more_than_a_few_tokens_take(what: str) -> None:
+    parts, _ = fresh()[what]
+    async with endpoint({CHAT: parts}) as (asked, told), asyncio.timeout(10):
+        assert await trouble(asked.config, "m")
+        assert told[CHAT] < 16 << 20

@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from pool.gateway.job import Job
@@ -81,7 +81,8 @@ class Aloud(Ledger):
         """
         making = asyncio.create_task(self._make(request), name=f"virtual model {request.tier}")
         try:
-            yield self._events(self.service.config.comment_interval)
+            async with aclosing(self._events(self.service.config.comment_interval)) as events:
+                yield events
         finally:
             making.cancel()
             await asyncio.gather(making, return_exceptions=True)
@@ -92,11 +93,8 @@ class Aloud(Ledger):
         need = Need.of(request, pool.keys.chat(request.tier, request))
         async with pool.relay(need, CHAT, chat_body(request, ANY, 1) | _streamed(), {}) as relayed:
             try:
-                if relayed.streamed:
-                    async for event in relayed:
-                        await self._take(event, relayed, request)
-                else:  # of a server that cannot stream
-                    await relayed.body()
+                async for event in relayed:
+                    await self._take(event, relayed, request)
             except BaseException:  # what was written is paid for, whoever broke it off
                 self.paid(Usage(prompt_tokens=need.prompt.tokens, completion_tokens=relayed.spoken))
                 raise
@@ -127,7 +125,7 @@ class Aloud(Ledger):
         except Exception as error:  # noqa: BLE001  raised again by whoever reads the events
             await self._ready.put(error)
 
-    async def _events(self, silence: float) -> AsyncIterator[bytes]:
+    async def _events(self, silence: float) -> AsyncGenerator[bytes, None]:
         """The events as they are made, a comment after each ``silence`` seconds without one."""
         while True:
             try:

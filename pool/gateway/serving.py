@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import stat
@@ -21,6 +22,7 @@ from pool.gateway.service import Service
 
 log = logging.getLogger(__name__)
 BACKLOG = 2048
+LEAST = 16  # connections that there may be, whatever is left of open files
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -77,7 +79,11 @@ async def listening(service: Service) -> AsyncIterator[Listening]:
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         listener = stack.enter_context(_tcp(config.host, config.port))
-        servers.append(await loop.create_server(protocol(Door(service), config, crowd, config.max_connections), sock=listener))
+        servers.append(
+            await loop.create_server(
+                protocol(Door(service), config, crowd, room(config.max_connections)), sock=listener
+            )
+        )
         stack.callback(servers[0].close)
         if config.socket is not None:
             local = stack.enter_context(_unix(Path(config.socket)))
@@ -105,6 +111,13 @@ async def until_signalled(here: Listening) -> None:
     for number in SIGNALS:
         loop.add_signal_handler(number, told)
     await stop.wait()
+
+
+def room(most: int, files: int | None = None) -> int:
+    """Connections that there may be: at most as set, and half of the files that this process may open (by its soft
+    limit, `ulimit -n`, where ``files`` is not given), since each request at work needs a connection to a server too."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
+    return most if files == resource.RLIM_INFINITY else min(most, max(LEAST, files // 2))
 
 
 def _tcp(host: str, port: int) -> socket.socket:

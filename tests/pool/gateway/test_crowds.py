@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import resource
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from pydantic import ValidationError
 
 from pool.config import GatewayConfig
+from pool.gateway.serving import room
 from pool.testing import hang, pretend_vllm
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
@@ -138,6 +140,14 @@ async def test_a_slow_head_or_body_is_cut_on_either_door(gateway: Any, tmp_path:
             assert await ended(drip) == b""
             assert (await ended(body)).startswith(b"HTTP/1.1 408 ")
         assert not house.service.held.bytes
+
+
+def test_open_files_bound_connections_as_well() -> None:
+    assert room(8192, files=1024) == 512
+    assert room(100, files=1024) == 100
+    assert room(8192, files=4) == 16
+    assert room(3, files=4) == 3
+    assert room(8192, files=resource.RLIM_INFINITY) == 8192
 
 
 async def test_the_owner_gets_in_where_tcp_is_full(gateway: Any, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.pool.given import KeyOption, configured, no_key_without, server, with_embedded
 
 LOOK = 2.0  # seconds
-COLLECTOR = (5_000, 10, 100)  # new objects, and collections of the younger, after which the next older are looked at
+COLLECTOR = (5_000, 5, 200)  # new objects, and collections of the younger, after which the next older are looked at
 
 EndpointOption = Annotated[
     list[str] | None,

@@ -86,6 +86,11 @@ class Guarded(HttpToolsProtocol):
         """Whether the client does not read as fast as it is written to."""
         return self.flow.write_paused
 
+    @property
+    def arrived(self) -> bool:
+        """Whether all that the client began to send is here."""
+        return self.cycle is not None and not self.cycle.more_body
+
     def abort(self) -> None:
         """Cut it."""
         self.transport.abort()

@@ -38,6 +38,10 @@ class Connection(Protocol):
     def jammed(self) -> bool:
         """Whether the client does not read as fast as it is written to."""
 
+    @property
+    def arrived(self) -> bool:
+        """Whether all of the request is here, so that nothing of it is waited for."""
+
     def abort(self) -> None:
         """Cut it; closing it would wait for a reader that does not read."""
 
@@ -95,7 +99,7 @@ class Exchange:
         if int(self.headers.get("content-length") or 0) > most:
             raise _too_big(most)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(None if self._connection.arrived else seconds):
                 body = await self._read(most)
         except TimeoutError:
             words = f"the body did not arrive within {seconds:g} s"

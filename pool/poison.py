@@ -8,7 +8,7 @@ no further one then, and its failures are taken off them. Without such a witness
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +25,12 @@ PERSONAL = frozenset(("session_id", "user", "request_id", "prompt_cache_key", "s
 """Fields that tell who asks or how it is answered, not what a model has to do."""
 
 
+Mark = tuple[int, str]
+"""What stands for a request: roughly, which costs nothing to know, and exactly, which reads all of it."""
+
+
 def mark_of(body: Mapping[str, Any]) -> str:
-    """What stands for a request, whoever sends it."""
+    """What stands exactly for a request, whoever sends it."""
     kept = {name: value for name, value in body.items() if name not in PERSONAL}
     return xxhash.xxh3_128_hexdigest(json.dumps(kept, sort_keys=True, default=str).encode())
 
@@ -46,19 +50,22 @@ class Suspects:
 
     def __init__(self, succeeded: Callable[[str], float | None]) -> None:
         self._succeeded = succeeded
-        self._known: OrderedDict[str, _Suspect] = OrderedDict()
+        self._known: OrderedDict[Mark, _Suspect] = OrderedDict()
+        self._rough: Counter[int] = Counter()
 
-    def __bool__(self) -> bool:
-        return bool(self._known)
+    def __contains__(self, rough: int) -> bool:
+        """Whether something like it failed: only then is it worth while to look exactly."""
+        return rough in self._rough
 
-    def failed(self, mark: str, endpoint: str, now: float) -> bool:
+    def failed(self, mark: Mark, endpoint: str, now: float) -> bool:
         """A request failed at a server; whether it is the request that is to blame. Then it is refused for a while."""
-        suspect = self._known.pop(mark, None)
+        suspect = self._drop(mark)
         if suspect is None or now - suspect.last > FORGET:
             suspect = _Suspect()
         self._known[mark] = suspect
+        self._rough[mark[0]] += 1
         if len(self._known) > MOST:
-            self._known.popitem(last=False)
+            self._drop(next(iter(self._known)))
         first, _, count = suspect.failures.get(endpoint, (now, now, 0))
         suspect.failures[endpoint] = (first, now, count + 1)
         suspect.last = now
@@ -67,19 +74,27 @@ class Suspects:
         suspect.until, suspect.hold = now + suspect.hold, min(LONGEST, 2 * suspect.hold)
         return True
 
-    def refused(self, mark: str, now: float) -> float:
+    def refused(self, mark: Mark, now: float) -> float:
         """Seconds for which a request is not to be sent; 0 where it may. After that it is tried anew."""
         suspect = self._known.get(mark)
         if suspect is None:
             return 0.0
         if now - suspect.last > max(FORGET, suspect.hold):
-            del self._known[mark]
+            self._drop(mark)
             return 0.0
         return max(0.0, suspect.until - now)
 
-    def cleared(self, mark: str) -> None:
+    def cleared(self, mark: Mark) -> None:
         """A server answered it."""
-        self._known.pop(mark, None)
+        self._drop(mark)
+
+    def _drop(self, mark: Mark) -> _Suspect | None:
+        suspect = self._known.pop(mark, None)
+        if suspect is not None:
+            self._rough[mark[0]] -= 1
+            if not self._rough[mark[0]]:
+                del self._rough[mark[0]]
+        return suspect
 
     def _guilty(self, suspect: _Suspect) -> bool:
         """It failed often enough, and each server that it failed on served others meanwhile."""

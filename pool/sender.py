@@ -121,7 +121,7 @@ class Sender:
     def _check(self, trip: Trip) -> None:
         """Raises PoisonError for a request that broke servers a moment ago."""
         suspects = self.standings.suspects
-        if suspects and (left := suspects.refused(trip.mark, self._clock())):
+        if trip.rough in suspects and (left := suspects.refused(trip.mark, self._clock())):
             told = f"this request broke every server that took it while others were served; not sent for {left:.0f} s"
             raise PoisonError(told, 502)
 
@@ -215,7 +215,7 @@ class Sender:
         member.learn("request_ok")
         member.misfit = ""
         self.standings.well(member.name, visit)
-        if self.standings.suspects:
+        if trip.rough in self.standings.suspects:
             self.standings.suspects.cleared(trip.mark)
         return Started(value, member, lease, watch, visit, stack.pop_all(), trip.need.request, trip.attempts)
 

@@ -13,7 +13,7 @@ from pool.breaker import Breaker, Outcome, State, Who
 from pool.errors import EndpointDeadError, MisconfiguredError, PoolError, TransientError
 from pool.member import Clock, Member
 from pool.placement.view import Site
-from pool.poison import Suspects
+from pool.poison import Mark, Suspects
 from pool.types import Card
 
 FULL_FIRST, FULL_LONGEST = 0.25, 4.0  # seconds that a full server is left alone where it does not say for how long
@@ -75,7 +75,7 @@ class Standings:
         visit.outcome = "ok"
         self._breaker(name).well(visit.ticket, self._clock())
 
-    def poisoned(self, mark: str, name: str, visit: Visit) -> bool:
+    def poisoned(self, mark: Mark, name: str, visit: Visit) -> bool:
         """A request failed there; whether it is the request that is to blame."""
         self._breaker(name).unwell(visit.ticket)
         return self.suspects.failed(mark, name, self._clock())

@@ -14,6 +14,7 @@ from pool.lease import Lease
 from pool.member import Member
 from pool.patience import Watch
 from pool.placement.view import Ask, Decision, Prompt
+from pool.poison import Mark
 from pool.standing import Visit, model_mark
 from pool.types import CALLS, Capability, ChatRequest, CompletionRequest, RequestClass
 
@@ -87,10 +88,16 @@ class Trip:
         self.placing = False
         self.watch = Watch(first=need.deadline, idle=need.deadline, until=self.until, sent=now)
 
+    @property
+    def rough(self) -> int:
+        """What stands roughly for what is asked: its tier and the end of its prompt."""
+        chain = self.need.prompt.chain
+        return hash((self.need.tier, len(chain), chain[-1] if chain else 0))
+
     @cached_property
-    def mark(self) -> str:
+    def mark(self) -> Mark:
         """What stands for what is asked, whoever asks; made where it is wanted, since that reads all of it."""
-        return self._marked() if self._marked else f"{self.need.prompt.tokens}/{self.need.request}"
+        return self.rough, self._marked() if self._marked else f"{self.need.prompt.tokens}/{self.need.request}"
 
     @property
     def calls(self) -> Capability | None:

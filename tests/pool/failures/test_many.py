@@ -50,6 +50,6 @@ def test_whatever_is_kept_by_name_has_a_bound() -> None:
     breaker, suspects = Breaker(), Suspects(lambda _: None)
     for number in range(3000):
         breaker.leave(breaker.enter(1.0), "neutral", 1.0, (f"k{number}", "s"))
-        suspects.failed(f"r{number}", f"e{number % 3}", 1.0)
+        suspects.failed((number, ""), f"e{number % 3}", 1.0)
     assert len(breaker._votes) <= 32
     assert len(suspects._known) <= 1024

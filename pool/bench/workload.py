@@ -7,6 +7,7 @@ output_len (tokens) and tool_wait_after_ms. Files without arrival_time start eve
 from __future__ import annotations
 
 import csv
+import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from pool.errors import PoolConfigError
 
 COLUMNS = ("session_id", "arrival_time", "round_idx", "prefix_len", "input_len", "output_len", "tool_wait_after_ms")
+WHOLE = ("prefix_len", "input_len", "output_len", "round_idx")
 MOST_ROUNDS = 1_000_000
 SAMPLE_SEED = 7
 SAMPLE_SESSIONS = 12
@@ -45,8 +47,10 @@ def read(path: Path) -> tuple[Session, ...]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return parse(file, str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise PoolConfigError(f"the trace {path} cannot be read: {error}") from None
+    except OSError as error:
+        raise PoolConfigError(f"the trace {path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise PoolConfigError(f"the trace {path} cannot be read: it is no CSV text") from None
 
 
 def parse(lines: Iterable[str], source: str) -> tuple[Session, ...]:
@@ -61,7 +65,7 @@ def parse(lines: Iterable[str], source: str) -> tuple[Session, ...]:
             raise PoolConfigError(f"{source} has more than {MOST_ROUNDS} rounds")
         try:
             arrival, place, one = _row(row)
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise PoolConfigError(f"{source}, line {number}: {error}") from None
         found.setdefault(row["session_id"], (arrival, []))[1].append((place, one))
     made = [
@@ -74,11 +78,28 @@ def parse(lines: Iterable[str], source: str) -> tuple[Session, ...]:
 
 
 def _row(row: dict[str, str]) -> tuple[float, int, Round]:
-    prefix, new, output = (int(row[name]) for name in ("prefix_len", "input_len", "output_len"))
-    arrival, wait = float(row.get("arrival_time") or 0) / 1000, float(row["tool_wait_after_ms"]) / 1000
-    if min(prefix, new, output, wait, arrival) < 0:
-        raise ValueError("no length and no time is below zero")
-    return arrival, int(row["round_idx"]), Round(prefix, new, output, wait)
+    prefix, new, output, place = (_whole(row, name) for name in WHOLE)
+    arrival = _number(row, "arrival_time") / 1000 if row.get("arrival_time") else 0.0
+    return arrival, place, Round(prefix, new, output, _number(row, "tool_wait_after_ms") / 1000)
+
+
+def _whole(row: dict[str, str], column: str) -> int:
+    value = _number(row, column)
+    if value != int(value):
+        raise ValueError(f"{column} is {row[column]}, which is no whole number")
+    return int(value)
+
+
+def _number(row: dict[str, str], column: str) -> float:
+    """A length or a time. Raises ValueError that names the column."""
+    told = row.get(column)
+    try:
+        value = float(told or "")
+    except ValueError:
+        raise ValueError(f"{column} is {told!r}, which is no number" if told else f"it has no {column}") from None
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{column} is {told}; no length and no time is below zero or without end")
+    return value
 
 
 def scaled(

@@ -126,8 +126,13 @@ def _tcp(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise PoolConfigError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; end what holds it or take another --port"
+            f"cannot listen on {host} port {port}: {_reason(error)}; end what holds it or take another --port"
         ) from None
+
+
+def _reason(error: OSError) -> str:
+    """The system's words alone: Python adds the address to them."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 
 def _unix(path: Path) -> socket.socket:
@@ -144,7 +149,7 @@ def _unix(path: Path) -> socket.socket:
         local.listen(BACKLOG)
     except OSError as error:
         local.close()
-        raise PoolConfigError(f"cannot listen on {path}: {error.strerror or error}; take another --socket") from None
+        raise PoolConfigError(f"cannot listen on {path}: {_reason(error)}; take another --socket") from None
     return local
 
 

@@ -65,7 +65,10 @@ async def installed(python: str, environ: Mapping[str, str]) -> AsyncIterator[In
     try:
         facts = await _line(child, python, None)
         if "error" in facts:
-            raise PoolConfigError(f"{python} has no usable vLLM: {facts['error']}")
+            why = str(facts["error"]).removeprefix("ImportError: ").removeprefix("ModuleNotFoundError: ")
+            raise PoolConfigError(
+                f"{python} has no usable vLLM ({why}); --python names the one that it is installed for"
+            )
         yield Installed(child, facts, python)
     finally:
         if child.returncode is None:
@@ -92,7 +95,9 @@ async def _line(child: asyncio.subprocess.Process, python: str, question: str | 
     except TimeoutError:
         raise PoolConfigError(f"{python}: its vLLM did not answer within {PATIENCE:g} s") from None
     except (OSError, ValueError):
-        raise PoolConfigError(f"{python} has no usable vLLM: it ended without an answer") from None
+        raise PoolConfigError(
+            f"{python} has no usable vLLM (it ended without an answer); --python names the one that it is installed for"
+        ) from None
     if not isinstance(answer, dict):
         raise PoolConfigError(f"{python}: its vLLM answered oddly")
     return answer

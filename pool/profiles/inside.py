@@ -34,6 +34,8 @@ def vllm_version() -> str:
 
 def home() -> Any:
     """The module that has vLLM's argument parser. Raises ImportError."""
+    if find_spec("vllm") is None:
+        raise ImportError("it has no package vllm")
     for name in PARSER_HOMES:
         with contextlib.suppress(ModuleNotFoundError):
             return import_module(name)

@@ -9,9 +9,12 @@ from pool.config import EndpointConfig
 from pool.errors import PoolConfigError
 from pool.profiles.parts import Made, Part, Role
 from pool.profiles.pieces import Piece, Variable, Wish, agents, always, flag, socket, window
-from pool.profiles.shapes import profile
+from pool.profiles.shapes import PROFILES, profile
 from pool.profiles.versions import Release, order
 from pool.types import Frozen
+
+CONNECTED = ("offload", "shared-cache", "prefill-decode", "layerwise")  # profiles that a connector is named for
+DRAFTED = ("speculative",)
 
 
 class Doubt(Frozen):
@@ -67,6 +70,7 @@ def recipe(wish: Wish, release: Release) -> Recipe:
 
     Raises PoolConfigError where the profile does not go with the model or the GPU, or the release lacks what makes it.
     """
+    _wanted(wish)
     made = profile(wish.profile).make(wish)
     if made.only and order(made.only) != order(release.version):
         raise PoolConfigError(
@@ -98,6 +102,13 @@ def recipe(wish: Wish, release: Release) -> Recipe:
         dropped=_once(dropped),
         unconfirmed=_once(unconfirmed),
     )
+
+
+def _wanted(wish: Wish) -> None:
+    """Raises PoolConfigError for a part that the profile has no use for: it would be left out without a word."""
+    for given, option, users in ((wish.connector, "--connector", CONNECTED), (wish.draft, "--draft-model", DRAFTED)):
+        if given and wish.profile in PROFILES and wish.profile not in users:
+            raise PoolConfigError(f"profile {wish.profile} has no use for {option}; it is for {' and '.join(users)}")
 
 
 def _pieces(wish: Wish, part: Part) -> Iterable[Piece]:

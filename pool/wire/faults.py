@@ -44,6 +44,7 @@ BUSY = {429, 503, 529}
 QUOTA = 60.0  # seconds that a server is left alone whose quota is used up (402)
 PASSING = {408, 409, 425}
 KEY_MEND = "set api_key of this endpoint to the key that the server was started with"
+PAGE = re.compile(r"\s*<(?:!doctype html|html)\b(?:.*?<title>(?P<title>[^<]*))?", re.IGNORECASE | re.DOTALL)
 LONGEST = 400  # characters of a server's message that we repeat
 
 
@@ -142,5 +143,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _clean(text: str) -> str:
-    """One line without control characters, of bounded length: it ends up in logs."""
+    """One line without control characters, of bounded length: it ends up in logs. Of a web page its title alone."""
+    if page := PAGE.match(text[: LONGEST * 4]):
+        text = f"a web page: {page['title']}" if page["title"] else "a web page"
     return "".join(c if c.isprintable() else " " for c in " ".join(text[: LONGEST * 4].split()))[:LONGEST]

@@ -143,7 +143,7 @@ def wish(asked: Asked, profile: str, python: str | None) -> Wish:
             "kv_bits": asked.kv_bits,
             "connector": asked.connector,
             "host_memory": asked.host_memory,
-            "draft": asked.draft,
+            "draft": asked.draft or None,
             "tool_parser": asked.tool_parser,
             "reasoning_parser": asked.reasoning_parser,
             "chat_template": asked.chat_template,

@@ -31,6 +31,10 @@ def test_a_trace_without_arrivals_starts_every_session_at_once() -> None:
     ("lines", "told"),
     [
         (["session_id,what", "0,1"], "no column"),
+        ([HEAD, "0,0,0,0,ten,5,0"], "line 2: input_len is 'ten', which is no number"),
+        ([HEAD, "0,0,0,0,1.5,5,0"], "line 2: input_len is 1.5, which is no whole number"),
+        ([HEAD, "0,0,0,0,10,5,inf"], "line 2: tool_wait_after_ms is inf; no length and no time"),
+        ([HEAD, "0,0,0"], "line 2: it has no prefix_len"),
         ([HEAD, "0,0,0,0,ten,5,0"], "line 2"),
         ([HEAD, "0,0,0,0,10,5,0", "0,0,1,0,-10,5,0"], r"line 3.*below zero"),
         ([HEAD, "0,0"], "line 2"),

@@ -113,6 +113,8 @@ def test_an_unknown_parser_takes_the_automatic_choice_with_it() -> None:
         ("prefill-decode", {"connector": "lmcache"}, "nixl"),
         ("layerwise", {"connector": "lmcache", "model": find("deepseek-v3.2")}, "MLA"),
         ("nosuch", {}, "no such profile"),
+        ("agents", {"connector": "lmcache"}, "agents has no use for --connector; it is for offload and"),
+        ("offload", {"draft": "head"}, "no use for --draft-model; it is for speculative"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_reason(profile: str, more: dict[str, Any], told: str) -> None:

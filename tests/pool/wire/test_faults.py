@@ -110,6 +110,21 @@ def test_key_that_is_wanted_is_said_to_be_missing() -> None:
     assert "api_key" in str(classify("a", 401, '{"error":"Unauthorized"}', {}))
 
 
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        (
+            "<!DOCTYPE HTML>\n<html><head><title>404 Not\nFound</title></head><body>...</body></html>",
+            "a web page: 404 Not Found",
+        ),
+        ("<html>Bad Gateway</html>", "a web page"),
+        ("<htmlish> is a word", "<htmlish> is a word"),
+    ],
+)
+def test_of_a_web_page_its_title_is_told(page: str, told: str) -> None:
+    assert str(classify("a", 404, page, {})).endswith(told)
+
+
 @given(st.text(max_size=3000), st.integers(100, 599))
 def test_no_body_breaks_it_and_no_message_breaks_a_log(text: str, status: int) -> None:
     for body in (text, json.dumps({"error": text}), json.dumps({"error": {"message": text}}), json.dumps([text])):

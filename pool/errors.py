@@ -2,7 +2,7 @@
 
 PoolError
 ├── PoolConfigError      the configuration names no such tier or is unusable
-├── PermanentError       the request itself is wrong (400, 401, 404, 422): never retried
+├── PermanentError       the request itself is wrong (400, 404, 422): never retried
 │   ├── ModelMissingError   the server no longer serves that model: discovered anew, sent once more
 │   ├── CapabilityError     no endpoint of the tier can do what ``field`` of the request asks for
 │   ├── MisconfiguredError  the endpoint is set up wrongly (3xx, 401, 403, 407): never asked again, others are

@@ -288,7 +288,9 @@ async def test_a_port_or_socket_that_is_taken_is_told_with_the_mend(gateway: Ope
     async with gateway(socket=str(path)) as house:
         for taken in ({"port": house.here.port}, {"port": 0, "socket": str(path)}):
             async with Pool(PoolConfig.model_validate({"gateway": taken})) as pool:
-                with pytest.raises(PoolConfigError, match=r": Address already in use; (end what holds it or )?take another"):
+                with pytest.raises(
+                    PoolConfigError, match=r": Address already in use; (end what holds it or )?take another"
+                ):
                     async with listening(Service.of(pool, os.environ)):
                         pass
         assert (await house.client.get("/metrics")).status_code == 200

@@ -14,7 +14,7 @@ RequestClass = Literal["interactive", "default", "bulk"]
 Capability = Literal[
     "tools", "forced_tools", "reasoning", "json_schema", "stream_usage", "cached_tokens", "priority", "logprobs"
 ]
-"""What an endpoint was seen to do, or was configured to do. Tool calls are two: where the model may make one (``tools``)
+"""What an endpoint was seen to do, or was configured to do. Tool calls are two: where a model may make one (``tools``)
 and where it must (``forced_tools``: tool_choice is "required" or names one), which a grammar holds it to."""
 CALLS: tuple[Capability, ...] = ("tools", "forced_tools")
 

@@ -6,8 +6,10 @@ No socket and no clock: engines (`pool.pretend.engine`) and agents live in one q
 the very `Dispatch` that runs in production. So the figures are the same on every machine however busy, and they tell
 what the decisions are worth, without what HTTP and this program cost. Routers of others are programs and cannot be had
 in virtual time; `sticky` (a session stays where its first turn went, which was the least loaded) is what the best of
-them come to, `lmetric` (arXiv 2603.15202) sends each turn where new prefill tokens times batch is least. The last line
-is one JSON object: tokens per second of ours over the best of the others, and p99 TTFT of ours over that of the same.
+them come to, `lmetric` (arXiv 2603.15202) sends each turn where new prefill tokens times batch is least. `bound` is no
+way but a limit: KV without end, every earlier token cached on every engine, each turn at the engine with the fewest
+inside. The last line is one JSON object: tokens per second of ours over the best of the others, and p99 TTFT of ours
+over that of the same.
 """
 
 from __future__ import annotations
@@ -39,14 +41,17 @@ WARM, WINDOW = 36.0, 60.0  # seconds
 SCRAPE = 0.25
 IN_FLIGHT = 64
 PLAIN = ("round-robin", "least-loaded", "lmetric", "sticky")
+BOUND = "bound"
+ENDLESS = 1_000_000  # blocks that nothing here fills
 KEY = 2**63 - 1
 
 
 @dataclass
 class Call:
-    """One turn on its way: its sequence in an engine, and whom to tell."""
+    """One turn on its way: the tokens of its context, its sequence in an engine, and whom to tell."""
 
     sent: float
+    length: int
     turn: Turn
     sequence: Sequence
     over: Callable[[Call], None]
@@ -119,7 +124,9 @@ class World:
         agent.length += len(turn.text) // CHARACTERS
         keys = chain(name, (agent.length + turn.output) // BLOCK)
         sequence = Sequence(f"{name}/{agent.next}", agent.length, turn.output, keys)
-        call = Call(self.now, turn, sequence, partial(self._answered, agent))
+        if self.way == BOUND:
+            sequence = Sequence(sequence.id, max(1, len(turn.text) // CHARACTERS), turn.output)
+        call = Call(self.now, agent.length, turn, sequence, partial(self._answered, agent))
         self.calls.append(call)
         if self.way == "ours":
             prompt = Prompt(agent.length, keys[: agent.length // BLOCK], BLOCK)
@@ -151,7 +158,7 @@ class World:
         names = list(self.engines)
         if self.way == "round-robin":
             return names[next(self._turns) % len(names)]
-        if self.way == "least-loaded":
+        if self.way in ("least-loaded", BOUND):
             return min(names, key=lambda name: self._inside[name])
         if self.way == "lmetric":
             return min(names, key=lambda name: self._new_tokens(name, session, sequence) * (self._inside[name] + 1))
@@ -241,13 +248,13 @@ class Figures:
 
 def measure(way: str, engines: int, regime: str, seed: int, admission: AdmissionConfig) -> Figures:
     """One run. Calls without a first token when time is up count with what they had waited."""
-    settings = EngineSettings(num_gpu_blocks=BLOCKS[regime])
+    settings = EngineSettings(num_gpu_blocks=ENDLESS if way == BOUND else BLOCKS[regime])
     world = World(way, {f"e{n}": Engine(settings) for n in range(engines)}, Sessions(seed), admission)
     world.run(AGENTS * engines, WARM + WINDOW)
     ended = [call for call in world.calls if call.ended is not None and call.ended > WARM]
     sent = [call for call in world.calls if call.sent > WARM]
     waits = sorted((WARM + WINDOW if call.first is None else call.first) - call.sent for call in sent)
-    prompts = sum(call.sequence.prompt for call in ended)
+    computed = sum(call.sequence.prompt - (call.sequence.cached or 0) for call in ended)
     places: dict[str, set[str]] = {}
     for call in world.calls:
         places.setdefault(call.sequence.id.rpartition("/")[0], set()).add(call.endpoint)
@@ -255,7 +262,7 @@ def measure(way: str, engines: int, regime: str, seed: int, admission: Admission
         tokens=sum(call.turn.output for call in ended) / WINDOW,
         p50=waits[len(waits) // 2],
         p99=waits[int(len(waits) * 0.99)],
-        hit=sum(call.sequence.cached or 0 for call in ended) / prompts,
+        hit=1 - computed / sum(call.length for call in ended),
         moves=sum(len(where) - 1 for where in places.values()),
     )
 
@@ -265,7 +272,7 @@ def compare(engines: int, regime: str, seeds: list[int], admission: AdmissionCon
     print(f"{engines} engines, KV-{regime}, {AGENTS * engines} agents, {len(seeds)} seeds:")
     rates: dict[str, float] = {}
     waits: dict[str, float] = {}
-    for way in (*PLAIN, "ours"):
+    for way in (BOUND, *PLAIN, "ours"):
         runs = [measure(way, engines, regime, seed, admission) for seed in seeds]
         middle = {name: statistics.median(getattr(run, name) for run in runs) for name in Figures.__annotations__}
         spread = sorted(run.tokens for run in runs)

@@ -212,7 +212,7 @@ class AdmissionConfig(Frozen):
     max_live_sessions: int | None = Field(
         default=None, ge=1, description="live sessions of one endpoint, whatever its KV cache; default: no such limit"
     )
-    turns_ahead: int = Field(default=2, ge=0, le=50, description="turns of growth that a session's forecast holds")
+    turns_ahead: int = Field(default=1, ge=0, le=50, description="turns of growth that a session's forecast holds")
     hold: float = Field(
         default=30.0, gt=0, description="seconds that a session between turns keeps its place, until speeds are learned"
     )
@@ -220,7 +220,21 @@ class AdmissionConfig(Frozen):
         default=300.0, gt=0, description="most seconds that a session between turns keeps its place"
     )
     force_after: float = Field(
-        default=60.0, gt=0, description="seconds after which a waiting session displaces one that is between turns"
+        default=6.0,
+        gt=0,
+        description="seconds after which waiting sessions go by arrival and may displace others between turns",
+    )
+    swap_share: float = Field(
+        default=0.15,
+        gt=0,
+        le=1,
+        description="share of an endpoint's time that may go into prefilling displaced sessions anew",
+    )
+    most_waste: float = Field(
+        default=0.08,
+        ge=0,
+        le=1,
+        description="share of an endpoint's prompt tokens prefilled a second time, above which nobody is displaced",
     )
     half_life: float = Field(
         default=300.0, gt=0, description="seconds after which tokens that a task tree got count half in its fair part"

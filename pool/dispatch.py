@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -47,7 +47,8 @@ class Dispatch:
         self._classes = Classes(settings.admission)
         self._service = Service(settings.admission.half_life)
         self._presence = Presence(settings.admission, placer.prefill_seconds)
-        self._chooser = Chooser(placer, self._presence, self._service, settings.admission.force_after)
+        self._patience = settings.admission.force_after
+        self._chooser = Chooser(placer, self._presence, self._service, self._patience)
         self._lines: dict[str, Line] = {}
         self._bound: dict[int, tuple[Session, Footprint, Callable[[Outcome], None]]] = {}
         self._held: Counter[str] = Counter()
@@ -129,7 +130,7 @@ class Dispatch:
     def tick(self) -> None:
         """Look at everybody who waits: time alone has changed something."""
         for line in list(self._lines.values()):
-            self._drain(line, TICK_LOOKS)
+            self._drain(line, TICK_LOOKS, line.names)
 
     def news(self, endpoint: str = "", snapshot: Snapshot | None = None) -> None:
         """A probe came in; what the server said of its load is passed on to placement."""
@@ -216,7 +217,7 @@ class Dispatch:
     def _line(self, tier: str) -> Line:
         line = self._lines.get(tier)
         if line is None:
-            line = self._lines[tier] = Line(tier, self._classes, self._service)
+            line = self._lines[tier] = Line(tier, self._classes, self._service, self._patience)
         return line
 
     def _at_once(self, line: Line, ticket: Ticket) -> bool:
@@ -233,22 +234,25 @@ class Dispatch:
             while self._again:
                 self._drain(self._again.pop(), LOOKS)
 
-    def _drain(self, line: Line, looks: int) -> None:
-        """Give places away until nobody who waits may have one. Called from within itself, it is done once more."""
+    def _drain(self, line: Line, looks: int, swapping: Collection[str] = ()) -> None:
+        """Give places away until nobody who waits may have one. Called from within itself, it is done once more.
+
+        On endpoints ``swapping`` who waited too long may get the place of another.
+        """
         if self._draining:
             if line not in self._again:
                 self._again.append(line)
             return
         self._draining = True
         try:
-            self._pour(line, looks)
+            self._pour(line, looks, swapping)
             while self._again:
                 self._pour(self._again.pop(), LOOKS)
         finally:
             self._draining = False
             self._again.clear()
 
-    def _pour(self, line: Line, looks: int) -> None:
+    def _pour(self, line: Line, looks: int, swapping: Collection[str] = ()) -> None:
         now = self._clock()
         for ticket in line.queue.advance(now):
             self._settle(ticket, expired(line, ticket, now))
@@ -265,6 +269,24 @@ class Dispatch:
             line.closed = scene.closed
             for ticket in over:
                 line.queue.back(ticket)
+        for name in tuple(swapping):
+            self._rotate(line, scene, name)
+
+    def _rotate(self, line: Line, scene: Scene, endpoint: str) -> None:
+        """Give those who waited too long the places of others that are between turns."""
+        for level in line.queue.levels():
+            while scene.free > 0 and (ticket := line.queue.longest(level)):
+                if self._kept(line, scene, ticket):
+                    break
+                session, need, _ = self._bound[ticket.number]
+                decision = self._chooser.rotate(scene, ticket, session, need, endpoint)
+                if decision is None:
+                    break
+                self._conclude(line, scene, ticket, decision)
+
+    def _kept(self, line: Line, scene: Scene, ticket: Ticket) -> bool:
+        """Whether the free places are kept for a better class."""
+        return scene.free - self._classes.reserved(ticket.rank, scene.capacity, line.held) <= 0
 
     def _level(self, line: Line, scene: Scene, level: int, vain: tuple[list[Ticket], int]) -> None:
         """Serve one level, until nobody in it may have a place or enough of them were looked at in vain."""
@@ -287,18 +309,23 @@ class Dispatch:
         if not any(able(site, ask) for site in scene.living):
             self._end(line, ticket, nobody(line, ask))
             return True
-        if scene.free - self._classes.reserved(ticket.rank, scene.capacity, line.held) <= 0:
+        if self._kept(line, scene, ticket):
             ticket.why = "the free places are kept for a better class"
             return False
         session, need, _ = self._bound[ticket.number]
         decision = self._chooser.choose(line, scene, ticket, session, need)
         if decision.endpoint is None:
             return False
-        if (error := late(decision, ask, scene.now)) and self._chooser.believes(line, decision.endpoint, scene.now):
+        self._conclude(line, scene, ticket, decision)
+        return True
+
+    def _conclude(self, line: Line, scene: Scene, ticket: Ticket, decision: Decision) -> None:
+        """Grant what was decided, or refuse where it would be too late."""
+        error, endpoint = late(decision, ticket.ask, scene.now), str(decision.endpoint)
+        if error and self._chooser.believes(line, endpoint, scene.now):
             self._end(line, ticket, error)
         else:
             self._grant(line, scene, ticket, decision)
-        return True
 
     def _grant(self, line: Line, scene: Scene, ticket: Ticket, decision: Decision) -> None:
         ask, now = ticket.ask, scene.now
@@ -329,7 +356,7 @@ class Dispatch:
             line.pace.released(now)
         for other in self._lines.values():
             if len(other.queue) and lease.endpoint in other.names:
-                self._drain(other, LOOKS)
+                self._drain(other, LOOKS, (lease.endpoint,))
 
     def _charge(self, program: str, tokens: float, now: float) -> None:
         self._service.charge(program, tokens, now)

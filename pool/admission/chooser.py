@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pool.admission.fairness import Service
 from pool.admission.footprint import Footprint
-from pool.admission.line import Line, Scene, able
-from pool.admission.presence import Presence
+from pool.admission.line import Line, Scene, able, lives
+from pool.admission.presence import Presence, Swap
 from pool.admission.queue import Ticket
 from pool.admission.refusals import WHY_LIVE
 from pool.admission.sessions import Session
@@ -17,7 +17,7 @@ PROOF = 30.0  # seconds between two requests that are sent although the forecast
 
 
 class Chooser:
-    """``force_after`` are the seconds after which a waiting session displaces one that is between turns."""
+    """``force_after`` are the seconds after which a waiting session may displace others that are between turns."""
 
     def __init__(self, placer: Placer, presence: Presence, service: Service, force_after: float) -> None:
         self.forced = 0
@@ -39,8 +39,6 @@ class Chooser:
             return WHY_LIVE
 
         decision = self._placer.choose(ticket.ask, scene.now_sites(), self._tried(scene, ticket), allow)
-        if decision.endpoint is None and kept_out:
-            decision = self._forced(scene, ticket, need, kept_out) or decision
         if decision.endpoint is None:
             self._wait(line, scene, ticket, decision, kept_out)
         return decision
@@ -72,16 +70,27 @@ class Chooser:
         if decision.again is not None:
             line.again = decision.again if line.again is None else min(line.again, decision.again)
 
-    def _forced(self, scene: Scene, ticket: Ticket, need: Footprint, kept_out: dict[str, Site]) -> Decision | None:
-        """A place for a session that waited too long, on the endpoint whose live set is the least full."""
-        if scene.now - ticket.entered < self._force_after:
+    def rotate(self, scene: Scene, ticket: Ticket, session: Session, need: Footprint, name: str) -> Decision | None:
+        """A place on one endpoint for who waited too long, taken from sessions between turns; None where none is.
+
+        The longer it waited, the larger contexts may go for it, from its own size on. A better class keeps its place,
+        and so does a program that got far less.
+        """
+        site = scene.sites.get(name)
+        if site is None or not lives(site) or site.room <= 0 or site.cooling > 0 or not able(site, ticket.ask):
             return None
-        name = min(kept_out, key=lambda name: self._presence.fullness(kept_out[name], scene.now))
 
-        def served(program: str) -> float:
-            return self._service.attained(program, scene.now)
+        def only(other: str) -> str:
+            return "" if other == name else WHY_LIVE
 
-        if not self._presence.force(need, kept_out[name], served, scene.now):
+        def may(other: Session) -> bool:
+            return other.rank >= ticket.level and not self._service.hogs(ticket.program, other.program)
+
+        decision = self._placer.choose(ticket.ask, scene.now_sites(), self._tried(scene, ticket), only)
+        if decision.endpoint is None:
+            return None
+        urge = (scene.now - ticket.entered) / self._force_after
+        if not self._presence.swap(session, need, site, Swap(scene.now, urge * need.tokens, may)):
             return None
         self.forced += 1
-        return self._placer.choose(ticket.ask, scene.now_sites(), (), lambda other: "" if other == name else WHY_LIVE)
+        return decision

@@ -13,6 +13,8 @@ from pool.types import Usage
 OUTPUT_WEIGHT = 2.0  # a decoded token holds the engine longer than a prefilled one
 CACHED_WEIGHT = 0.1  # a cached one only holds memory
 NOTHING = -math.inf
+HOG = math.log2(10.0)  # programs within a factor of ten of one another count as equals where waiting is concerned
+LEAST = math.log2(4_096.0)  # who got less than a few turns' worth counts as having got that
 
 
 def weight(prompt: float, output: float, cached: float = 0.0) -> float:
@@ -37,6 +39,7 @@ class Service:
         self._half_life = half_life
         self._cap = cap
         self._levels: OrderedDict[str, float] = OrderedDict()
+        self._at = 0.0
 
     def __len__(self) -> int:
         return len(self._levels)
@@ -50,8 +53,14 @@ class Service:
         level = self.level(program)
         return 0.0 if level == NOTHING else float(2.0 ** min(1000.0, level - now / self._half_life))
 
+    def hogs(self, program: str, other: str) -> bool:
+        """Whether a program got so much more than another one that having waited longer is no claim against it."""
+        least = LEAST + self._at / self._half_life
+        return self.level(program) > max(self.level(other), least) + HOG
+
     def charge(self, program: str, tokens: float, now: float) -> None:
         """Count tokens; negative ones take back what was counted too much."""
+        self._at = now
         total = self.attained(program, now) + tokens
         if total < 1.0:
             self._levels.pop(program, None)

@@ -34,9 +34,9 @@ class Line:
     ``closed`` tells that nobody can become live now; ``risked`` is when a forecast was last put to the proof.
     """
 
-    def __init__(self, tier: str, classes: Classes, service: Service) -> None:
+    def __init__(self, tier: str, classes: Classes, service: Service, patience: float) -> None:
         self.tier = tier
-        self.queue = Queue(classes, service.level)
+        self.queue = Queue(classes, service, patience)
         self.held = [0] * LEVELS
         self.pace = Pace()
         self.sites: Sites = tuple

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pool.admission.footprint import Demand, Footprint
 from pool.admission.guard import Guard
 
+USUAL = 0.02  # weight of one answer in what is usual
+Price = Callable[[str, int], float | None]
+
 
 @dataclass(slots=True)
 class Seat:
@@ -25,6 +28,27 @@ class Seat:
     back: float = 0.0
 
 
+class Waste:
+    """Which share of the prompt tokens an endpoint had to prefill a second time, as a moving average."""
+
+    __slots__ = ("_lost", "_prompts")
+
+    def __init__(self) -> None:
+        self._lost = self._prompts = 0.0
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self._lost / self._prompts if self._prompts else 0.0
+
+    def answered(self, had: int, prompt: int, cached: int | None) -> None:
+        """One answer: its session ``had`` so many tokens before. A prompt that got shorter was compacted: no news."""
+        if cached is None or prompt < had:
+            return
+        self._lost += USUAL * (max(0, had - cached) - self._lost)
+        self._prompts += USUAL * (prompt - self._prompts)
+
+
 class LiveSet:
     """Who is live on one endpoint: ``most`` sessions, and as many as fit the share ``headroom`` of ``kv_tokens``."""
 
@@ -32,6 +56,7 @@ class LiveSet:
         self.seats: dict[str, Seat] = {}
         self.guard = Guard()
         self.paused = 0
+        self.waste = Waste()
         self.kv_tokens: int | None = None
         self._headroom = headroom
         self._most = most
@@ -51,7 +76,10 @@ class LiveSet:
 
     def bound(self, now: float) -> float | None:
         """Tokens that they may need; None where nobody knows, which is neither full nor empty."""
-        return self.guard.bound(None if self.kv_tokens is None else self.kv_tokens * self._headroom, now)
+        return self._bound(self._headroom, now)
+
+    def _bound(self, share: float, now: float) -> float | None:
+        return self.guard.bound(None if self.kv_tokens is None else self.kv_tokens * share, now)
 
     def fits(self, session: str, footprint: Footprint, now: float) -> bool:
         """Whether a session is live or may become so. One that is alone always may, however large it is."""
@@ -117,12 +145,13 @@ class LiveSet:
                 self.drop(session)
 
     def relieve(self, now: float) -> None:
-        """Pause sessions between turns, the one expected back last first, until the rest is within the bound.
+        """Pause sessions between turns, the one expected back last first, until the rest fits the KV cache.
 
-        What they need now counts, not what lies ahead: who was let in with room to grow may use it.
+        What they need now counts, not what lies ahead: who was let in with room to grow may use it, and the room that
+        is kept from newcomers.
         """
         self.expire(now)
-        bound = self.bound(now)
+        bound = self._bound(1.0, now)
         if bound is None or self.needed <= bound:
             return
         idle = sorted((s for s in self.seats if not self.seats[s].turns), key=lambda s: self.seats[s].back)
@@ -130,12 +159,27 @@ class LiveSet:
             self.drop(idle.pop())
             self.paused += 1
 
-    def displace(self, footprint: Footprint, now: float, rank: Callable[[str], tuple[float, ...]]) -> None:
-        """Make room for a session that has waited too long: pause those between turns, the highest ``rank`` first."""
-        idle = sorted((s for s in self.seats if not self.seats[s].turns), key=rank)
-        while idle and not self.fits("", footprint, now):
-            self.drop(idle.pop())
-            self.paused += 1
+    def displace(self, session: str, footprint: Footprint, now: float, price: Price, budget: float) -> float | None:
+        """Pause sessions between turns, the cheapest first, so that one who waited too long fits.
+
+        ``price`` gives the seconds that it costs to pause one of so many tokens, None for who may not be paused. Told
+        is the sum; None, and nobody paused, where it would be more than ``budget``.
+        """
+        idle = ((price(name, seat.footprint.tokens), name) for name, seat in self.seats.items() if not seat.turns)
+        offers = sorted(((cost, name) for cost, name in idle if cost is not None and cost <= budget), reverse=True)
+        gone: list[tuple[str, Seat]] = []
+        spent = 0.0
+        while not self.fits(session, footprint, now):
+            cost, name = offers.pop() if offers else (math.inf, "")
+            spent += cost
+            if spent > budget:
+                for before, seat in gone:
+                    self._put(before, seat)
+                return None
+            gone.append((name, self.seats[name]))
+            self.drop(name)
+        self.paused += len(gone)
+        return spent
 
     def _put(self, session: str, seat: Seat) -> None:
         self.drop(session)

@@ -14,7 +14,8 @@ from pool.placement.view import Ask, Decision, Site
 from pool.types import Usage
 
 LEAST_HOLD = 2.0  # seconds
-SWAP_SHARE = 5.0  # a displaced session's prefill may take one part of so many of an endpoint's time
+BURST = 1.0  # seconds of prefill that stay saved up after a swap
+UNKNOWN = 1.0  # seconds that a swap is reckoned with where no prefill was seen yet
 Speed = Callable[[str, int], float | None]
 
 
@@ -28,6 +29,15 @@ class Live:
     paused: int
 
 
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Whose place a session that waited too long may get: contexts of at most ``largest`` tokens that ``may`` go."""
+
+    now: float
+    largest: float
+    may: Callable[[Session], bool]
+
+
 class Presence:
     """All live sets. ``speed(endpoint, tokens)`` gives the seconds of a prefill, None until it was learned."""
 
@@ -36,7 +46,7 @@ class Presence:
         self._settings = settings
         self._speed = speed
         self._sets: dict[str, LiveSet] = {}
-        self._swapped: dict[str, float] = {}
+        self._saved: dict[str, float] = {}
 
     def arrived(self, ask: Ask, program: str, now: float, *, lasting: bool = True) -> tuple[Session, Footprint]:
         """A turn is asked for. Its session, and the KV that it will need. One not ``lasting`` has one turn only."""
@@ -86,6 +96,8 @@ class Presence:
             return lasts
         if usage is not None:
             promised = max(decision.expected_hit, session.promised)
+            live.waste.answered(session.had, usage.prompt_tokens, usage.cached_tokens)
+            session.had = usage.prompt_tokens + usage.completion_tokens
             live.guard.answered(promised, usage.cached_tokens, live.needed, now)
         if usage is None or not lasts:
             self._give_up(live, session.name)
@@ -129,7 +141,7 @@ class Presence:
             live.drop(name)
         if not live.seats:
             del self._sets[endpoint]
-            self._swapped.pop(endpoint, None)
+            self._saved.pop(endpoint, None)
 
     def preempted(self, endpoint: str, total: int | None, now: float) -> None:
         """Take an endpoint's counter of preemptions."""
@@ -138,29 +150,29 @@ class Presence:
             live.guard.preempted(total, live.needed, now)
             live.relieve(now)
 
-    def force(self, need: Footprint, site: Site, served: Callable[[str], float], now: float) -> bool:
-        """Make room on an endpoint for a session that waited too long, at the price of one between turns.
+    def swap(self, session: Session, need: Footprint, site: Site, swap: Swap) -> bool:
+        """Make room on an endpoint for a session that waited too long, at the price of others between turns.
 
-        Those of the most served programs go first. False while the last such swap is too fresh: each costs a prefill of
-        the whole context, and an endpoint that does little else serves nobody.
+        Each costs the prefill of its context when it comes back, so the cheapest go first, and the endpoint saves up
+        for them a share of its time: one that does little else than prefill anew serves nobody.
         """
-        took = self._speed(site.name, need.tokens) or 0.0
-        if now - self._swapped.get(site.name, float("-inf")) < max(1.0, SWAP_SHARE * took):
+        share, name, live = self._settings.swap_share, site.name, self._set(site)
+        if live.waste.share > self._settings.most_waste:
             return False
-        self._swapped[site.name] = now
-        live = self._set(site)
+        budget = share * (swap.now - self._saved.setdefault(name, swap.now - BURST / share))
 
-        def rank(name: str) -> tuple[float, ...]:
-            session = self.sessions.get(name)
-            return (served(session.program) if session else float("inf"), live.seats[name].back)
+        def price(other: str, tokens: int) -> float | None:
+            known = self.sessions.get(other)
+            if tokens > swap.largest or (known is not None and not swap.may(known)):
+                return None
+            took = self._speed(name, tokens)
+            return UNKNOWN if took is None else took
 
-        live.displace(need, now, rank)
+        spent = live.displace(session.name, need, swap.now, price, budget)
+        if spent is None:
+            return False
+        self._saved[name] = swap.now - min(budget - spent, BURST) / share
         return True
-
-    def fullness(self, site: Site, now: float) -> float:
-        """Share of the bound that the live sessions are forecast to need."""
-        live = self._set(site)
-        return live.tokens / (live.bound(now) or 1)
 
     def live(self, now: float) -> dict[str, Live]:
         """All live sets as they stand."""

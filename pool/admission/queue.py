@@ -1,4 +1,5 @@
-"""Who is next among the waiting: class with ageing, paused sessions most recent first, fairness, deadline, arrival.
+"""Who is next among the waiting: class with ageing, then who waited too long, paused sessions most recent first,
+fairness, deadline, arrival.
 
 Pure: no clock of its own and no futures. Nothing here looks at all waiting requests at once; what was taken out stays
 in its heap until it comes up, and the heaps are swept once more than half of them is such.
@@ -13,17 +14,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pool.admission.classes import LEVELS, OVERDUE, RANKS, Classes
+from pool.admission.fairness import Service
 from pool.placement.view import Ask
 
 Lane = Literal["live", "paused", "new"]
 LANES: tuple[Lane, ...] = ("paused", "live", "new")
+NOT_LIVE: frozenset[Lane] = frozenset({"live"})
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
     """One waiting request. ``rank`` is its class and stays, ``level`` rises with time.
 
-    ``lane`` tells where its session stood when it was last looked at, ``last_used`` when its session last had a turn.
+    ``lane`` tells where its session stood when it was last looked at, ``last_used`` when its session last had a turn,
+    ``due`` that it has waited for longer than one should.
     """
 
     ask: Ask
@@ -39,6 +43,7 @@ class Ticket:
     risen: float = 0.0
     why: str = ""
     tried: frozenset[str] = frozenset()
+    due: bool = False
     filing: int = 0
 
     @property
@@ -75,9 +80,6 @@ class _Heap:
                 return self._entries[0][4]
             heapq.heappop(self._entries)
         return None
-
-    def pop(self) -> None:
-        heapq.heappop(self._entries)
 
     def sweep(self) -> None:
         self._entries = [entry for entry in self._entries if _valid(entry)]
@@ -124,9 +126,6 @@ class _Fair:
             heapq.heappop(self._order)
         return None
 
-    def pop(self) -> None:
-        self._heaps[self._order[0][2]].pop()
-
     def sweep(self) -> None:
         for program, heap in list(self._heaps.items()):
             heap.sweep()
@@ -137,14 +136,15 @@ class _Fair:
 
 
 class Queue:
-    """The waiting requests of one tier. ``level`` gives the attained service of a program."""
+    """The waiting requests of one tier. After ``patience`` seconds one is due, and then the order of arrival counts."""
 
-    def __init__(self, classes: Classes, level: Callable[[str], float]) -> None:
+    def __init__(self, classes: Classes, service: Service, patience: float) -> None:
         self._classes = classes
-        self._service = level
-        self._fair = {(i, lane): _Fair(level) for i in range(1, LEVELS) for lane in ("live", "new")}
+        self._service = service
+        self._patience = patience
+        self._fair = {(i, lane): _Fair(service.level) for i in range(1, LEVELS) for lane in ("live", "new")}
         self._plain = {(i, "paused"): _Heap() for i in range(1, LEVELS)}
-        self._overdue = {lane: _Heap() for lane in LANES}
+        self._waited = {(i, lane): _Heap() for i in range(LEVELS) for lane in LANES}
         self._timers: list[tuple[float, int, Ticket]] = []
         self._tickets: dict[int, Ticket] = {}
         self._counts: Counter[int] = Counter()
@@ -186,9 +186,7 @@ class Queue:
             return
         self._counts[ticket.rank] -= 1
         self._levels[ticket.level] -= 1
-        self._gone += 1
-        if self._gone > 64 and self._gone > 2 * len(self._tickets):
-            self._sweep()
+        self._void()
 
     def refile(self, ticket: Ticket, lane: Lane, last_used: float) -> None:
         """Move a ticket whose session was paused, resumed or given a place since."""
@@ -197,24 +195,38 @@ class Queue:
             self._file(ticket)
 
     def head(self, level: int, shut: frozenset[Lane]) -> Ticket | None:
-        """The next of a level, apart from shut lanes."""
+        """The next of a level, apart from shut lanes: who waited too long, unless his program got far more."""
+        due = self._oldest(level, LANES, shut)
         if level == OVERDUE:
-            heads = [t for lane in LANES if lane not in shut and (t := self._overdue[lane].head())]
-            return min(heads, key=lambda t: (t.entered, t.number), default=None)
+            return due
+        usual = self._usual(level, shut)
+        if due is None or (usual is not None and self._service.hogs(due.program, usual.program)):
+            return usual
+        return due
+
+    def longest(self, level: int) -> Ticket | None:
+        """Who of those without a live place waited for longest, and too long, with the same exception."""
+        due = self._oldest(level, ("paused", "new"), frozenset())
+        if due is None or level == OVERDUE:
+            return due
+        usual = self._usual(level, NOT_LIVE)
+        return usual if usual is not None and usual.due and self._service.hogs(due.program, usual.program) else due
+
+    def _oldest(self, level: int, lanes: tuple[Lane, ...], shut: frozenset[Lane]) -> Ticket | None:
+        heads = [t for lane in lanes if lane not in shut and (t := self._waited[level, lane].head())]
+        return min(heads, key=lambda t: (t.entered, t.number), default=None)
+
+    def _usual(self, level: int, shut: frozenset[Lane]) -> Ticket | None:
         if "paused" not in shut and (paused := self._plain[level, "paused"].head()):
             return paused
         lanes: tuple[Lane, ...] = ("live", "new")
         fair = [t for lane in lanes if lane not in shut and (t := self._fair[level, lane].head())]
-        return min(fair, key=lambda t: (self._service(t.program), t.ask.deadline, t.number), default=None)
+        return min(fair, key=lambda t: (self._service.level(t.program), t.ask.deadline, t.number), default=None)
 
     def step_over(self, ticket: Ticket) -> None:
-        """Take a head out of its heap so that the next one shows; `back` puts it in again."""
-        if ticket.level == OVERDUE:
-            self._overdue[ticket.lane].pop()
-        elif ticket.lane == "paused":
-            self._plain[ticket.level, "paused"].pop()
-        else:
-            self._fair[ticket.level, ticket.lane].pop()
+        """Take a head out of the order so that the next one shows; `back` puts it in again."""
+        ticket.filing += 1
+        self._void()
 
     def back(self, ticket: Ticket) -> None:
         """Put a stepped-over ticket in again where it stood."""
@@ -237,6 +249,11 @@ class Queue:
                 self.remove(ticket)
                 over.append(ticket)
                 continue
+            if not ticket.due and now >= ticket.entered + self._patience:
+                ticket.due = True
+                self._file(ticket)
+                self._set_timer(ticket)
+                continue
             self._rise(ticket)
         return over
 
@@ -256,9 +273,11 @@ class Queue:
 
     def _file(self, ticket: Ticket) -> None:
         ticket.filing += 1
+        if ticket.due or ticket.level == OVERDUE:
+            self._waited[ticket.level, ticket.lane].push(ticket.entered, 0.0, ticket)
         if ticket.level == OVERDUE:
-            self._overdue[ticket.lane].push(ticket.entered, 0.0, ticket)
-        elif ticket.lane == "paused":
+            return
+        if ticket.lane == "paused":
             self._plain[ticket.level, "paused"].push(-ticket.last_used, ticket.entered, ticket)
         else:
             self._fair[ticket.level, ticket.lane].push(ticket)
@@ -267,11 +286,19 @@ class Queue:
         at = ticket.expires
         if ticket.level != OVERDUE:
             at = min(at, ticket.risen + self._classes.of(ticket.level).ageing)
+        if not ticket.due:
+            at = min(at, ticket.entered + self._patience)
         heapq.heappush(self._timers, (at, ticket.number, ticket))
+
+    def _void(self) -> None:
+        """One more entry counts for nothing any more."""
+        self._gone += 1
+        if self._gone > 64 and self._gone > 2 * len(self._tickets):
+            self._sweep()
 
     def _sweep(self) -> None:
         self._gone = 0
-        for heap in (*self._plain.values(), *self._overdue.values()):
+        for heap in (*self._plain.values(), *self._waited.values()):
             heap.sweep()
         for fair in self._fair.values():
             fair.sweep()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from pool.admission.classes import RANKS
 from pool.admission.durations import Durations
 from pool.placement.view import Ask
 
 GROWTH = 1_000.0  # tokens a turn, until something is learned (TraceLab: 875 appended and 214 answered in the middle)
 NEWS = 0.02  # weight of one turn in what is usual here
+LOWEST = max(RANKS.values())
 GAP = 1.0  # seconds between turns, until something is learned (86 % of gaps are shorter)
 
 
@@ -18,7 +20,8 @@ class Session:
     """One growing context. ``homes`` are the endpoints where it last was, by tier.
 
     ``since`` is when what it does between turns began, None while its next turn waits or runs. ``promised`` are the
-    prompt tokens of its turn that are in the cache if its place was worth anything.
+    prompt tokens of its turn that are in the cache if its place was worth anything; ``rank`` is its last turn's class,
+    ``had`` are the tokens of its last prompt and answer.
     """
 
     name: str
@@ -29,6 +32,8 @@ class Session:
     growth: float | None = None
     turns: int = 0
     promised: int = 0
+    rank: int = LOWEST
+    had: int = 0
     tool: str = ""
     since: float | None = None
     expected: float | None = None
@@ -61,6 +66,7 @@ class Sessions:
         else:
             self._sessions.move_to_end(ask.session)
             session.program, session.seen = program, now
+        session.rank = RANKS[ask.request_class]
         again = session.since is None and session.prompt == ask.prompt.tokens  # no answer came: a turn sent once more
         self._came_back(session, now)
         if session.prompt and not again:

@@ -466,7 +466,7 @@ def test_endpoint_that_failed_this_request_is_left_out_unless_it_is_the_last() -
 
 def test_sessions_beyond_the_cache_wait_and_the_next_turn_of_a_live_one_does_not() -> None:
     """Too many sessions on one cache: prime-rl#3255."""
-    desk = Desk(site("a", 50, kv_tokens=20_000))
+    desk = Desk(site("a", 50, kv_tokens=20_000), turns_ahead=2)
     leases = [desk.lease(desk.submit(f"s{i}", 3_000, program="p")) for i in range(8)]
     live = [lease for lease in leases if lease is not None]
     assert 2 <= len(live) <= 3  # 18,000 tokens, each forecast to grow by two thousand
@@ -512,7 +512,7 @@ def test_how_long_a_tool_takes_is_learned() -> None:
 
 
 def test_session_that_stays_silent_is_let_go_after_its_time() -> None:
-    desk = Desk(site("a", 50, kv_tokens=10_000), hold=30.0)
+    desk = Desk(site("a", 50, kv_tokens=10_000), hold=30.0, force_after=100.0)
     desk.turn("s0", 6_000)
     waiting = desk.submit("s1", 6_000)
     desk.after(29.0)
@@ -522,7 +522,7 @@ def test_session_that_stays_silent_is_let_go_after_its_time() -> None:
 
 
 def test_paused_session_comes_back_before_new_ones() -> None:
-    desk = Desk(site("a", 50, kv_tokens=10_000))
+    desk = Desk(site("a", 50, kv_tokens=10_000), turns_ahead=2)
     desk.turn("old", 4_000)
     desk.dispatch.acting("old", "run_tests", expected=500.0)
     current = desk.lease(desk.submit("s1", 8_000))
@@ -569,6 +569,55 @@ def test_who_waited_too_long_displaces_one_between_turns_and_only_one_at_a_time(
     assert sorted(desk.placed(*waiting)) == [False, True]
     assert desk.dispatch.stats().forced == 1
     assert desk.dispatch.stats().live["a"].sessions == 1
+
+
+def crowded(**settings: Any) -> Desk:
+    """One endpoint whose live set a session of 6,000 tokens fills, and nobody's place runs out."""
+    return Desk(site("a", 50, kv_tokens=10_000), force_after=10.0, hold=300.0, max_hold=300.0, **settings)
+
+
+def test_the_longer_one_waits_the_larger_contexts_go_for_it() -> None:
+    desk = crowded()
+    desk.turn("large", 7_000)
+    small = desk.submit("small", 3_500)
+    desk.after(19.0)
+    assert desk.placed(small) == [False]
+    desk.after(1.5)
+    assert desk.placed(small) == [True]
+
+
+def test_a_better_class_keeps_its_place_against_who_waited_too_long() -> None:
+    desk = crowded(bulk={"floor": 0.0, "queue": 9, "timeout": 900, "ageing": 30})
+    desk.turn("person", 6_000, request_class="interactive")
+    waiting = desk.submit("batch", 6_000, request_class="bulk")
+    desk.after(25.0)
+    assert desk.placed(waiting) == [False]
+    for _ in range(2):  # until it counts as of the best class itself
+        desk.after(31.0)
+    assert desk.placed(waiting) == [True]
+
+
+def test_who_got_ten_times_as_much_displaces_nobody() -> None:
+    desk = crowded()
+    for i in range(20):
+        desk.turn(f"h{i}", 6_000, program="hog")
+        desk.dispatch.end_session(f"h{i}")
+    desk.turn("s0", 6_000, program="modest")
+    waiting = [desk.submit(name, 6_000, program=name, seconds=900.0) for name in ("hog", "other")]
+    desk.after(15.0)
+    assert desk.placed(*waiting) == [False, True]
+
+
+def test_nobody_is_displaced_where_much_is_prefilled_twice() -> None:
+    """Swapping that feeds on itself is thrash by another name."""
+    desk = crowded(most_waste=0.08)
+    for again in range(4):
+        lease = desk.lease(desk.submit("s0", 6_000 + again))
+        assert lease is not None
+        lease.finish(usage(6_000 + again, cached=0))
+    waiting = desk.submit("w", 6_000)
+    desk.after(50.0)
+    assert desk.placed(waiting) == [False]
 
 
 def test_full_live_set_is_the_stage_that_is_named() -> None:

@@ -68,3 +68,14 @@ def test_output_weighs_more_than_prompt_and_cached_prompt_least() -> None:
     told = Usage(prompt_tokens=100, completion_tokens=10, cached_tokens=90)
     untold = Usage(prompt_tokens=100, completion_tokens=10)
     assert used(told) < used(untold)
+
+
+def test_only_ten_times_as_much_is_a_hog_and_little_counts_as_a_few_turns() -> None:
+    service = Service(half_life=60.0)
+    service.charge("much", 500_000, 100.0)
+    service.charge("some", 60_000, 100.0)
+    assert service.hogs("much", "never served")
+    assert not service.hogs("much", "some")
+    assert not service.hogs("some", "much")
+    service.charge("turn", 20_000, 100.0)
+    assert not service.hogs("turn", "never served")

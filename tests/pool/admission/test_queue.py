@@ -21,9 +21,9 @@ OPEN: frozenset[Lane] = frozenset()
 class Line:
     """A queue, and what is served from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 1e9) -> None:
         self.service = Service(half_life=1e9)
-        self.queue = Queue(CLASSES, self.service.level)
+        self.queue = Queue(CLASSES, self.service, patience)
         self.numbers = count()
 
     def add(
@@ -61,12 +61,64 @@ class Line:
         return names
 
 
+def longest(line: Line) -> str:
+    ticket = line.queue.longest(RANKS["default"])
+    return ticket.ask.request if ticket else ""
+
+
 def test_better_class_goes_first() -> None:
     line = Line()
     line.add("bulk", "bulk")
     line.add("default", "default")
     line.add("interactive", "interactive")
     assert line.order() == ["interactive", "default", "bulk"]
+
+
+def test_who_waited_too_long_goes_by_arrival_before_paused_and_least_served_ones() -> None:
+    line = Line(patience=5.0)
+    line.service.charge("served", 20_000, 0.0)
+    line.add("old", at=0.0, program="served")
+    line.add("older paused", at=1.0, lane="paused", last_used=1.0)
+    line.add("paused", at=4.0, lane="paused", last_used=3.0)
+    line.add("fresh", at=4.0, program="new")
+    line.queue.advance(6.0)
+    assert line.order() == ["old", "older paused", "paused", "fresh"]
+
+
+def test_long_wait_is_no_claim_against_programs_that_got_a_tenth() -> None:
+    """A task tree of a thousand sessions, all waiting long, must not shut out a small one."""
+    line = Line(patience=5.0)
+    line.service.charge("hog", 1_000_000, 0.0)
+    for i in range(3):
+        line.add(f"hog{i}", at=0.0, program="hog")
+    line.add("small", at=3.0, program="small")
+    line.queue.advance(6.0)
+    assert longest(line) == "hog0"
+    line.queue.advance(9.0)
+    assert longest(line) == "small"
+    assert line.order()[0] == "small"
+
+
+def test_who_has_a_live_place_needs_nobody_elses() -> None:
+    line = Line(patience=5.0)
+    line.add("live", at=0.0, lane="live")
+    line.queue.advance(9.0)
+    assert longest(line) == ""
+
+
+def test_stepping_over_again_and_again_leaves_nothing_behind() -> None:
+    line = Line(patience=5.0)
+    for i in range(10):
+        line.add(at=float(i))
+    line.queue.advance(20.0)
+    level = RANKS["default"]
+    for _ in range(2_000):
+        ticket = line.queue.head(level, OPEN)
+        assert ticket is not None
+        line.queue.step_over(ticket)
+        line.queue.back(ticket)
+    assert sum(len(heap) for heap in line.queue._waited.values()) < 200
+    assert len(line.order()) == 10
 
 
 def test_paused_sessions_come_back_before_new_ones_the_most_recent_first() -> None:

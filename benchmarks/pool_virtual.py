@@ -1,6 +1,6 @@
 """The load of `pool_agents` in virtual time: the pool's own dispatcher against plain ways, over pretend engines.
 
-    python -m benchmarks.pool_virtual [--quick] [--engines 4 16] [--seeds 5]
+    python -m benchmarks.pool_virtual [--quick] [--engines 4 16] [--seeds 5] [--set force_after=60]
 
 No socket and no clock: engines (`pool.pretend.engine`) and agents live in one queue of events, and the pool's part is
 the very `Dispatch` that runs in production. So the figures are the same on every machine however busy, and they tell
@@ -293,10 +293,10 @@ def main() -> int:
     parser.add_argument("--engines", type=int, nargs="+", default=[4, 16])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument(
-        "--force-after", type=float, help="seconds after which a waiting session displaces one between turns"
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of pool.admission other than the defaults"
     )
     told = parser.parse_args()
-    admission = AdmissionConfig(force_after=told.force_after) if told.force_after else AdmissionConfig()
+    admission = AdmissionConfig.model_validate(dict(pair.split("=", 1) for pair in told.set))
     fleets, seeds = ([4], [1]) if told.quick else (told.engines, list(range(1, told.seeds + 1)))
     found = {(engines, regime): compare(engines, regime, seeds, admission) for engines in fleets for regime in BLOCKS}
     result: dict[str, float] = {}

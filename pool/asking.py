@@ -11,16 +11,9 @@ from typing import Any
 
 from pool.channel import Channel
 from pool.config import EndpointConfig
-from pool.connection import Connection
-from pool.errors import TransientError
 from pool.types import Frozen
 
 LARGEST = 8 * 1024 * 1024  # bytes of an answer; vLLM's page of metrics has some hundred thousand
-PLAIN = ("", "identity")
-
-
-class UnreadError(TransientError):
-    """An answer came and was left unread: it is too large, or compressed."""
 
 
 class Raw(Frozen):
@@ -56,21 +49,9 @@ class Asking:
         await self._channel.aclose()
 
     async def _ask(self, method: str, path: str, data: bytes, headers: dict[str, str]) -> Raw:
-        with self._channel.classed():
-            connection = await self._channel.ask(method, path, data, headers)
-            try:
-                body = await self._body(connection, path)
-            finally:
-                self._channel.leave(connection)
-        return Raw(status=connection.status, body=body, headers=connection.headers)
-
-    async def _body(self, connection: Connection, path: str) -> bytes:
-        if (coding := connection.headers.get("content-encoding", "").strip().lower()) not in PLAIN:
-            told = f"its answer to {path} is coded as {coding[:40]!r}, which nobody asked for"
-            raise UnreadError(f"endpoint {self._name}: {told}")
-        parts, size = [], 0
-        while part := await connection.read():
-            parts.append(part)
-            if (size := size + len(part)) > LARGEST:
-                raise UnreadError(f"endpoint {self._name}: its answer to {path} is longer than {LARGEST} bytes")
-        return b"".join(parts)
+        answering = await self._channel.ask(method, path, data, headers)
+        try:
+            body = await answering.body(LARGEST)
+        finally:
+            answering.close()
+        return Raw(status=answering.status, body=body, headers=answering.headers)

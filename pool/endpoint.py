@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from pool.asking import Asking, Raw, UnreadError
-from pool.channel import Channel
+from pool.asking import Asking, Raw
+from pool.channel import Channel, UnreadError
 from pool.config import EndpointConfig
 from pool.errors import ContextOverflowError, PermanentError, PoolError, TransientError
 from pool.relay import Relay

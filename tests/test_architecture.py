@@ -34,8 +34,7 @@ OWNERS: dict[str, set[str]] = {
     "dbos": {"swarm/engine.py"},
     "docker": {"sandbox/container.py"},
     "openai": {"pool/plain_client.py"},  # the request path speaks plain JSON, at a quarter of the SDK's cost
-    "aiohttp": set(),  # for benchmarks alone: for each request it took as long as all choosing
-    "httptools": {"pool/connection.py"},
+    "aiohttp": {"pool/channel.py"},
     "git": {"broker/gitdir.py", "sandbox/gitdir.py"},
     "detect_secrets": {"broker/scan.py"},
     "xllamacpp": {"pool/llama_child.py"},

@@ -78,7 +78,7 @@ def read_refusal(text: str) -> Refusal:
 
 def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> PoolError:
     """The error to raise for a status outside 2xx. ``where`` names the endpoint, ``headers`` have small letters."""
-    refusal = read_refusal(text)
+    refusal = read_refusal(text) if status >= 200 else Refusal(message="is no answer to a request")
     message = f"endpoint {where}: {status} {refusal.kind} {refusal.message}".replace("  ", " ").rstrip()
     if status in BUSY or status == 402:
         return OverloadError(message, retry_after(headers) or (QUOTA if status == 402 else None))
@@ -91,7 +91,7 @@ def classify(where: str, status: int, text: str, headers: Mapping[str, str]) -> 
         return MisconfiguredError((message if status >= 400 else f"endpoint {where}: {status}") + mend, status)
     if status >= 500 and status != 501:
         return EndpointDeadError(message) if _engine_dead(refusal) else TransientError(message)
-    return TransientError(message) if status in PASSING else PermanentError(message, status)
+    return TransientError(message) if status < 200 or status in PASSING else PermanentError(message, status)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pool.channel import KEEP_ALIVE
 from pool.errors import TransientError
 from pool.testing import PretendServer, Slow, hang, pretend_vllm
 
@@ -28,12 +27,9 @@ async def test_idle_connection_is_given_up_before_the_server_does(world: Any, tu
     """34: llm-d/llm-d#1564, llm-d-benchmark#1675, NeMo Gym#1555: it was kept longer than the server's."""
     async with pretend_vllm() as a, world(a) as w:
         await w.pool.chat(turn())
-        (kept,) = w.pool._roster.members["a"].endpoint._channel.idle
-        assert 0 < KEEP_ALIVE < 5
-        assert kept.usable
-        kept.kept_since -= KEEP_ALIVE
-        await w.pool.chat(turn("another"))
-        assert not kept.usable
+        channel = w.pool._roster.members["a"].endpoint._channel
+        connector = channel._sessions[False].connector
+        assert 0 < connector._keepalive_timeout < 5
 
 
 def drop_idle(server: PretendServer) -> None:
@@ -59,7 +55,8 @@ async def test_connections_are_kept_and_used_again(world: Any, turn: Any) -> Non
             await w.pool.chat(turn(f"s{i}"))
         ports = [recorded.headers["host"] for recorded in a.requests]
         assert len(ports) == 5
-        assert len(w.pool._roster.members["a"].endpoint._channel.idle) == 1
+        connector = w.pool._roster.members["a"].endpoint._channel._sessions[False].connector
+        assert sum(len(waiting) for waiting in connector._conns.values()) == 1
 
 
 async def test_time_to_begin_and_time_between_pieces_are_two_limits(world: Any, turn: Any) -> None:

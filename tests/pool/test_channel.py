@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a server that says anything: every answer is whole, or it is told to be broken."""
+"""Connections to a server that says anything: every answer is whole, or it is told to be broken."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import SecretStr
 
-from pool.channel import Channel
+from pool.channel import Channel, UnreadError
 from pool.config import EndpointConfig
-from pool.connection import HELD
 from pool.errors import EndpointDeadError, OverloadError, PoolConfigError, TransientError
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -28,6 +27,7 @@ class Script:
         self.close = close
         self.got: list[bytes] = []
         self.connections = 0
+        self.drained = 0
         self.port = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,6 +41,7 @@ class Script:
                     break
                 writer.write(answer)
                 await writer.drain()
+                self.drained += 1
                 if self.close:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -86,9 +87,8 @@ def sized(body: bytes, more: bytes = b"") -> bytes:
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + sized(b"hello"), False),
         (OK + b"\r\nhello", True),
         (b"HTTP/1.0 200 OK\r\n\r\nhello", True),
-        (sized(gzip.compress(b"hello"), b"content-encoding: gzip\r\n"), False),
     ],
-    ids=["sized", "chunked", "trailer", "interim", "until it closes", "1.0", "gzip unasked"],
+    ids=["sized", "chunked", "trailer", "interim", "until it closes", "1.0"],
 )
 async def test_answer_comes_whole_however_it_is_framed(answer: bytes, close: bool) -> None:
     script = Script(answer, close=close)
@@ -106,17 +106,15 @@ async def test_answer_comes_whole_however_it_is_framed(answer: bytes, close: boo
         OK + b"content-le",
         OK + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello",
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
-        sized(b"nonsense", b"content-encoding: gzip\r\n"),
-        sized(b"nonsense", b"content-encoding: br\r\n"),
     ],
-    ids=["short", "no last chunk", "no chunk", "no http", "half a head", "two lengths", "upgrade", "no gzip", "brotli"],
+    ids=["short", "no last chunk", "no chunk", "no http", "half a head", "two lengths", "upgrade"],
 )
 async def test_answer_that_is_torn_or_none_is_a_passing_fault_and_its_connection_is_not_used_again(
     answer: bytes,
 ) -> None:
     script = Script(answer, sized(b"well"), close=True)
     async with asked(script) as channel:
-        with pytest.raises(TransientError, match="endpoint a: the connection to http://127"):
+        with pytest.raises(TransientError, match=r"endpoint a: (the connection to http://127|101 is no answer)"):
             await said(channel)
         assert await said(channel) == b"well"
         assert (len(script.got), script.connections) == (2, 2)
@@ -126,15 +124,16 @@ async def test_answer_that_is_torn_or_none_is_a_passing_fault_and_its_connection
 async def test_head_or_trailer_without_an_end_is_given_up(endless: bytes) -> None:
     script = Script(endless)
     async with asked(script) as channel, asyncio.timeout(5):
-        with pytest.raises(TransientError, match="bytes of headers"):
+        with pytest.raises(TransientError, match="broke"):
             await said(channel)
 
 
-async def test_answer_that_inflates_without_end_is_given_up() -> None:
-    bomb = gzip.compress(bytes(80 * 1024 * 1024), 9)
-    script = Script(sized(bomb, b"content-encoding: gzip\r\n"))
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"br", b"unheard-of"])
+async def test_compressed_answer_that_nobody_asked_for_is_left_unread(coding: bytes) -> None:
+    bomb = gzip.compress(bytes(8 * 1024 * 1024), 9)
+    script = Script(sized(bomb, b"content-encoding: " + coding + b"\r\n"))
     async with asked(script) as channel:
-        with pytest.raises(TransientError, match="more than"):
+        with pytest.raises(UnreadError, match="coded as"):
             await said(channel)
 
 
@@ -179,8 +178,7 @@ async def test_server_waits_while_its_answer_is_not_read() -> None:
     async with asked(script) as channel:
         answering = await channel.post(PATH, {}, {})
         await asyncio.sleep(0.1)
-        (connection,) = channel._busy
-        assert connection._held < 4 * HELD
+        assert script.drained == 0
         assert len(await answering.body()) == len(body)
 
 
@@ -191,7 +189,7 @@ async def test_reader_is_told_when_its_answer_is_closed_under_it() -> None:
         reading = asyncio.create_task(answering.body())
         await asyncio.sleep(0.01)
         answering.close()
-        with pytest.raises(TransientError, match="let go"):
+        with pytest.raises(TransientError, match="broke"):
             await reading
 
 
@@ -234,6 +232,7 @@ async def test_nobody_listening_and_a_host_without_address_are_dead() -> None:
         channel = Channel(EndpointConfig(name="a", url=url), 2.0)
         with pytest.raises(EndpointDeadError, match="nobody listens"):
             await said(channel)
+        await channel.aclose()
 
 
 async def test_key_that_no_header_can_hold_is_refused_without_showing_it() -> None:

@@ -2,6 +2,7 @@
 
 A request gets its place and is counted there before anything else runs, so two cannot take one place; it is given back
 exactly once, by its lease. Everything but `place` is plain synchronous code without a clock of its own.
+Over 400 lines, since who waits, who swaps and who is counted change together in one step.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pool.admission.sessions import Session
 from pool.placement.placer import Placer
 from pool.placement.view import Decision, Site
 
+STARVING = 10.0  # times as long as one should wait, after which there is a place in any case
 LEARNED = 8  # first tokens after which an endpoint's speed counts as known
 PROOF = 30.0  # seconds between two requests that are sent although the forecast says that they will be late
 
@@ -90,7 +91,7 @@ class Chooser:
         if decision.endpoint is None:
             return None
         urge = (scene.now - ticket.entered) / self._force_after
-        if not self._presence.swap(session, need, site, Swap(scene.now, urge * need.tokens, may)):
+        if not self._presence.swap(session, need, site, Swap(scene.now, urge * need.tokens, urge >= STARVING, may)):
             return None
         self.forced += 1
         return decision

@@ -31,10 +31,14 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Whose place a session that waited too long may get: contexts of at most ``largest`` tokens that ``may`` go."""
+    """Whose place a session that waited too long may get: contexts of at most ``largest`` tokens that ``may`` go.
+
+    One that is ``starving`` gets a place in any case.
+    """
 
     now: float
     largest: float
+    starving: bool
     may: Callable[[Session], bool]
 
 
@@ -154,22 +158,25 @@ class Presence:
         """Make room on an endpoint for a session that waited too long, at the price of others between turns.
 
         Each costs the prefill of its context when it comes back, so the cheapest go first, and the endpoint saves up
-        for them a share of its time: one that does little else than prefill anew serves nobody.
+        for them a share of its time: one that does little else than prefill anew serves nobody. Who is starving gets in
+        beside the others where nobody can go, since a session may never be between turns.
         """
         share, name, live = self._settings.swap_share, site.name, self._set(site)
-        if live.waste.share > self._settings.most_waste:
+        if live.waste.share > self._settings.most_waste and not swap.starving:
             return False
         budget = share * (swap.now - self._saved.setdefault(name, swap.now - BURST / share))
 
+        def took(tokens: int) -> float:
+            return UNKNOWN if (seconds := self._speed(name, tokens)) is None else seconds
+
         def price(other: str, tokens: int) -> float | None:
             known = self.sessions.get(other)
-            if tokens > swap.largest or (known is not None and not swap.may(known)):
-                return None
-            took = self._speed(name, tokens)
-            return UNKNOWN if took is None else took
+            return took(tokens) if tokens <= swap.largest and (known is None or swap.may(known)) else None
 
         spent = live.displace(session.name, need, swap.now, price, budget)
-        if spent is None:
+        if spent is None and swap.starving:
+            spent = took(need.tokens)
+        if spent is None or spent > budget:
             return False
         self._saved[name] = swap.now - min(budget - spent, BURST) / share
         return True

@@ -62,7 +62,6 @@ def _stripped(words: str) -> str:
 
 
 def _defused(text: str) -> str:
-    text = text.replace("![", "! [").replace("](", "] (")
     text = _SKIP.sub(lambda found: f"({found.group(1) or found.group(2)})", text)
     text = _TEMPLATE.sub(r"\g<0> ", text)
     text = _TAG.sub("< ", text)
@@ -71,7 +70,8 @@ def _defused(text: str) -> str:
     text = _ISSUE.sub("no. ", text)
     text = _MENTION.sub("(at)", text)
     text = _ENTITY.sub("&amp;", text)
-    return _COMMAND.sub(r"\1\\/", text)
+    text = _COMMAND.sub(r"\1\\/", text)
+    return text.replace("![", "! [").replace("](", "] (")  # at last: what stands for a mention begins with a bracket
 
 
 def _capped(text: str) -> str:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,13 @@ def sources(*rooms: str) -> Iterator[tuple[str, ast.Module]]:
     """Every Python file of the rooms: its path from the root, and its syntax tree."""
     for room in rooms or ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+            yield path.relative_to(ROOT).as_posix(), parsed(path)
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A module's tree; several tests look at all of them."""
+    return ast.parse(path.read_text("utf-8"))
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -285,7 +292,7 @@ def test_nothing_relies_on_finalizers_or_imports_by_name() -> None:
 def test_tests_use_no_mocks_and_patch_no_attributes() -> None:
     found = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parsed(path)
         found += [f"{path.name}:{line}" for name, line in imports(tree) if name.startswith("unittest.mock")]
         found += [
             f"{path.name}:{node.lineno}"

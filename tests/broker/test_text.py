@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.text import MAX_BODY, MAX_TITLE, clean, commit_message, pull_request_body, title
@@ -85,6 +85,8 @@ _NASTY = st.lists(st.sampled_from(_PIECES), max_size=40).map("".join)
 _EFFECTS = re.compile(r"@\w|<[a-zA-Z/!?]|!\[|\]\(|[#!]\d|\{\{|(?m:^[\s>*+-]*/[a-zA-Z])|&(?!amp;)(?:#|\w+;)|://\S")
 
 
+@example("]&#64;a")
+@example("]@a")
 @settings(deadline=None)
 @given(_NASTY)
 def test_no_mix_of_markup_leaves_an_effect(words):

@@ -6,7 +6,9 @@ No socket and no clock: engines (`pool.pretend.engine`) and agents live in one q
 the very `Dispatch` that runs in production. So the figures are the same on every machine however busy, and they tell
 what the decisions are worth, without what HTTP and this program cost. Routers of others are programs and cannot be had
 in virtual time; `sticky` (a session stays where its first turn went, which was the least loaded) is what the best of
-them come to, `lmetric` (arXiv 2603.15202) sends each turn where new prefill tokens times batch is least. `bound` is no
+them come to. `ours` is told of tools and ends of sessions as the pool's own callers do; `ours-seen` is told nothing
+and sees which tools answers call, as the gateway does; `ours-untold` sees not even that: agents that speak their tools
+as text. `lmetric` (arXiv 2603.15202) sends each turn where new prefill tokens times batch is least. `bound` is no
 way but a limit: KV without end, every earlier token cached on every engine, each turn at the engine with the fewest
 inside. The last line is one JSON object: tokens per second of ours over the best of the others, and p99 TTFT of ours
 over that of the same.
@@ -41,6 +43,7 @@ WARM, WINDOW = 36.0, 60.0  # seconds
 SCRAPE = 0.25
 IN_FLIGHT = 64
 PLAIN = ("round-robin", "least-loaded", "lmetric", "sticky")
+OURS = ("ours", "ours-seen", "ours-untold")
 BOUND = "bound"
 ENDLESS = 1_000_000  # blocks that nothing here fills
 KEY = 2**63 - 1
@@ -48,13 +51,15 @@ KEY = 2**63 - 1
 
 @dataclass
 class Call:
-    """One turn on its way: the tokens of its context, its sequence in an engine, and whom to tell."""
+    """One turn on its way: the tokens of its context, its sequence in an engine, whom to tell, and the tools that its
+    answer calls."""
 
     sent: float
     length: int
     turn: Turn
     sequence: Sequence
     over: Callable[[Call], None]
+    called: tuple[str, ...] = ()
     endpoint: str = ""
     lease: Lease | None = None
     first: float | None = None
@@ -106,7 +111,7 @@ class World:
         heapq.heappush(self._events, (self.now + seconds, next(self._numbers), act))
 
     def _scrape(self) -> None:
-        if self.way == "ours":
+        if self.way in OURS:
             for name, engine in self.engines.items():
                 told = Snapshot(
                     running=len(engine.running), waiting=engine.waiting, preemptions=engine.counters.preemptions
@@ -126,9 +131,10 @@ class World:
         sequence = Sequence(f"{name}/{agent.next}", agent.length, turn.output, keys)
         if self.way == BOUND:
             sequence = Sequence(sequence.id, max(1, len(turn.text) // CHARACTERS), turn.output)
-        call = Call(self.now, agent.length, turn, sequence, partial(self._answered, agent))
+        called = () if agent.next + 1 == len(agent.session.turns) else (turn.tool,)
+        call = Call(self.now, agent.length, turn, sequence, partial(self._answered, agent), called)
         self.calls.append(call)
-        if self.way == "ours":
+        if self.way in OURS:
             prompt = Prompt(agent.length, keys[: agent.length // BLOCK], BLOCK)
             ask = Ask(
                 request=sequence.id, tier="t", session=name, prompt=prompt, arrived=self.now, deadline=self.now + 1e5,
@@ -212,7 +218,7 @@ class World:
             told = Usage(
                 prompt_tokens=sequence.prompt, completion_tokens=sequence.target, cached_tokens=sequence.cached
             )
-            call.lease.finish(told)
+            call.lease.finish(told, call.called if self.way == "ours-seen" else None)
         call.over(call)
 
     def _answered(self, agent: Agent, call: Call) -> None:
@@ -220,7 +226,8 @@ class World:
         agent.next += 1
         name = agent.session.name
         if agent.next >= len(agent.session.turns):
-            self.dispatch.end_session(name)
+            if self.way == "ours":
+                self.dispatch.end_session(name)
             self._begin(self.sessions.session(next(self._started)))
             return
         if self.way == "ours":
@@ -272,7 +279,7 @@ def compare(engines: int, regime: str, seeds: list[int], admission: AdmissionCon
     print(f"{engines} engines, KV-{regime}, {AGENTS * engines} agents, {len(seeds)} seeds:")
     rates: dict[str, float] = {}
     waits: dict[str, float] = {}
-    for way in (BOUND, *PLAIN, "ours"):
+    for way in (BOUND, *PLAIN, *OURS):
         runs = [measure(way, engines, regime, seed, admission) for seed in seeds]
         middle = {name: statistics.median(getattr(run, name) for run in runs) for name in Figures.__annotations__}
         spread = sorted(run.tokens for run in runs)
@@ -283,6 +290,8 @@ def compare(engines: int, regime: str, seeds: list[int], admission: AdmissionCon
             flush=True,
         )
     best = max(PLAIN, key=lambda way: rates[way])
+    for way in OURS[1:]:
+        print(f"  {way} over the best of the others: {rates[way] / rates[best]:.3f}")
     return rates["ours"] / rates[best], waits["ours"] / waits[best]
 
 

@@ -350,7 +350,7 @@ class Dispatch:
         now = self._clock()
         line.held[ticket.rank] -= 1
         self._held[lease.endpoint] -= 1
-        if not self._presence.ended(session, lease.ask, lease.decision, usage, now):
+        if not self._presence.ended(session, lease, usage, now):
             self._placer.forget_session(session.name)
         self._charge(ticket.program, (used(usage) if usage else 0.0) - charged, now)
         if len(line.queue):

@@ -29,7 +29,7 @@ class Reserved(Protocol):
 class Lease:
     """Use as a context manager: leaving the block before `finish` counts as a failure. All calls may come twice."""
 
-    __slots__ = ("_ended", "_over", "_reserved", "ask", "decision", "endpoint", "waited")
+    __slots__ = ("_ended", "_over", "_reserved", "ask", "called", "decision", "endpoint", "waited")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Lease:
         self.decision = decision
         self.endpoint: str = decision.endpoint
         self.waited = waited
+        self.called: tuple[str, ...] | None = None
         self._reserved = reserved
         self._ended = ended
         self._over = False
@@ -72,10 +73,13 @@ class Lease:
         if not self._over:
             self._reserved.grew(tokens)
 
-    def finish(self, usage: Usage) -> None:
-        """The answer is whole: give the place back and learn from what it took."""
+    def finish(self, usage: Usage, called: tuple[str, ...] | None = None) -> None:
+        """The answer is whole: give the place back and learn from what it took.
+
+        ``called`` are the tools that it wants run, None where it was offered none or nobody knows.
+        """
         if not self._over:
-            self._over = True
+            self._over, self.called = True, called
             try:
                 self._reserved.finish(usage)
             finally:

@@ -299,7 +299,8 @@ class Relayed:
     def _finish(self, usage: Usage | None) -> None:
         told = usage or Usage(prompt_tokens=self._trip.need.prompt.tokens, completion_tokens=self._tokens)
         self.usage, self._ending = usage, None
-        self._now.lease.finish(told)
+        assembly = self._now.value.relay.assembly
+        self._now.lease.finish(told, self._trip.called(assembly.tools, cut=assembly.cut))
         if usage is not None:
             self._ended(self._now.member, usage)
 

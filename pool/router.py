@@ -278,7 +278,9 @@ class Pool:
 
         started = await self._sender.begin(trip, start)
         answer = started.value
-        started.lease.finish(answer.usage)
+        called = tuple(call.name for choice in answer.choices for call in choice.tool_calls)
+        cut = any(choice.finish_reason not in ("stop", "tool_calls") for choice in answer.choices)
+        started.lease.finish(answer.usage, trip.called(called, cut=cut))
         await started.aclose()
         self._learn(need, answer.usage)
         return Reply(

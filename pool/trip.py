@@ -104,6 +104,14 @@ class Trip:
         """The kind of tool calls that must have been seen to work where it goes; None where it wants none."""
         return next((name for name in CALLS if name in self.need.needs), None)
 
+    def called(self, tools: tuple[str, ...], *, cut: bool) -> tuple[str, ...] | None:
+        """What its answer tells of what comes next: the tools that it calls.
+
+        None, which is no news, where it could call none, as with agents that speak their tools as text, or where it
+        called none and was cut.
+        """
+        return tools if tools or (self.calls and not cut) else None
+
     def ask(self, now: float) -> Ask:
         """The same for placement."""
         need = self.need

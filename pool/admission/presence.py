@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from pool.admission.footprint import Footprint, footprint, kept
 from pool.admission.liveset import LiveSet
@@ -17,6 +18,22 @@ LEAST_HOLD = 2.0  # seconds
 BURST = 1.0  # seconds of prefill that stay saved up after a swap
 UNKNOWN = 1.0  # seconds that a swap is reckoned with where no prefill was seen yet
 Speed = Callable[[str, int], float | None]
+
+
+class Turn(Protocol):
+    """One turn that had a place; ``called`` are the tools that its answer wants run, None where it was offered none."""
+
+    @property
+    def ask(self) -> Ask:
+        """What was asked for."""
+
+    @property
+    def decision(self) -> Decision:
+        """Where it went."""
+
+    @property
+    def called(self) -> tuple[str, ...] | None:
+        """Names of tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +104,13 @@ class Presence:
         session.promised = kept(seat.footprint, need) if seat else 0
         self._set(site).enter(session.name, need)
 
-    def ended(self, session: Session, ask: Ask, decision: Decision, usage: Usage | None, now: float) -> bool:
+    def ended(self, session: Session, turn: Turn, usage: Usage | None, now: float) -> bool:
         """A turn is over; whether the session lasts.
 
         After a failure the session's place is free at once: nobody knows what is left of its KV.
         """
-        self.sessions.ended_turn(session, now, answered=usage is not None)
+        ask, decision = turn.ask, turn.decision
+        self.sessions.ended_turn(session, now, turn.called, answered=usage is not None)
         lasts = self.sessions.get(session.name) is session
         endpoint = str(decision.endpoint)
         live = self._sets.get(endpoint)
@@ -194,7 +212,9 @@ class Presence:
         """Until when a session between turns is held, and when it is expected back.
 
         To hold it costs its tokens for that time; to lose it costs the endpoint the time of its prefill, all tokens of
-        the cache waiting. They are even after the time in which the whole cache could be prefilled. (Continuum)
+        the cache waiting. They are even after the time in which the whole cache could be prefilled (Continuum). It is
+        held while that is expected to cost less, by what was seen of such absences, and not at all where the agent
+        itself told of something that takes longer.
         """
         endpoint = session.homes.get(tier, "")
         kv_tokens = self._sets[endpoint].kv_tokens if endpoint in self._sets else None
@@ -203,7 +223,9 @@ class Presence:
         hold = self._settings.hold if took is None or kv_tokens is None else took * kv_tokens / tokens
         hold = min(self._settings.max_hold, max(LEAST_HOLD, hold))
         left = self.sessions.left(session, now)
-        return (now if left > hold else now + hold), now + left
+        if session.told and left > hold:
+            return now, now + left
+        return now + self.sessions.worth(session, now, hold, self._settings.max_hold), now + left
 
     def _live_at(self, session: Session, tier: str) -> LiveSet | None:
         live = self._sets.get(session.homes.get(tier, ""))

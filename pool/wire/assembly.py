@@ -123,6 +123,16 @@ class Assembly:
         made = self._samples[index].calls.values() if index in self._samples else ()
         return bool(made) and all(is_whole("".join(call.arguments)) for call in made)
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tools that its samples call."""
+        return tuple(call.name for sample in self._samples.values() for call in sample.calls.values())
+
+    @property
+    def cut(self) -> bool:
+        """Whether some sample ended otherwise than by the model's own will."""
+        return any(sample.finish not in ("stop", "tool_calls") for sample in self._samples.values())
+
     def done(self) -> Part:
         """Choices and usage, once the answer has ended.
 

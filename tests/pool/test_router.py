@@ -384,6 +384,9 @@ async def test_mixed_tier_speaks_text_and_tool_turns_go_only_where_they_work() -
         assert {reply.endpoint for reply in replies} == {"b"}
         assert replies[0].choices[0].tool_calls[0].name == "shell"
         assert replies[0].choices[0].finish_reason == "tool_calls"
+        known = pool._dispatch._presence.sessions.get("s0")
+        assert known is not None
+        assert known.doing == "tool shell"  # nobody told: the answer shows it
 
 
 async def test_tool_canary_that_failed_is_asked_again() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pool.admission.sessions import GAP, GROWTH, Session, Sessions
+import pytest
+
+from pool.admission.sessions import GAP, GROWTH, LONG_GAP, Session, Sessions
 from pool.placement.view import Ask, Prompt
 
 
@@ -122,3 +124,89 @@ def test_old_and_too_many_sessions_are_forgotten_but_none_with_a_turn_running() 
     for _ in range(40):
         sessions.outdated(5_000.0)
     assert len(sessions) == 1
+
+
+def answered(sessions: Sessions, name: str, called: tuple[str, ...] | None, now: float) -> Session:
+    session = begin(sessions, name, 100, now)
+    sessions.ended_turn(session, now, called)
+    return session
+
+
+def back(sessions: Sessions, name: str, now: float) -> None:
+    """Its next turn is asked for."""
+    sessions.arrived(ask(name, 100), "p", now)
+
+
+def test_tool_that_an_answer_calls_is_what_its_session_does_next() -> None:
+    sessions = Sessions()
+    for start in (0.0, 100.0, 200.0):
+        answered(sessions, "a", ("run_tests",), start)
+        answered(sessions, "a", ("view",), start + 60.0)
+        back(sessions, "a", start + 61.0)
+    running = answered(sessions, "b", ("view",), 400.0)
+    assert sessions.left(running, 400.0) == 1.0
+    running = answered(sessions, "c", ("view", "run_tests", "unknown"), 400.0)
+    assert sessions.left(running, 400.0) == 60.0  # the slowest of them is waited for
+
+
+def test_word_of_the_agent_overrides_what_its_answer_told_and_teaches_nothing_of_that() -> None:
+    sessions = Sessions()
+    for start in range(0, 500, 100):
+        answered(sessions, "a", ("run_tests",), float(start))
+        sessions.acting("a", "view", None, float(start))
+        back(sessions, "a", start + 2.0)
+    for name, left in (("view", 2.0), ("run_tests", 2.0)):  # the latter by what is usual for all
+        running = answered(sessions, name, (name,), 600.0)
+        assert sessions.left(running, 600.0) == left
+    assert sessions.durations.left("tool view") == 2.0
+    assert sessions.durations.left("tool run_tests") is None
+
+
+def test_answer_that_calls_nothing_is_taken_for_the_last_until_others_were_followed() -> None:
+    sessions = Sessions()
+    quiet = answered(sessions, "a", (), 0.0)
+    assert sessions.left(quiet, 0.0) == LONG_GAP
+    assert sessions.worth(quiet, 0.0, 12.0, 300.0) == 0.0
+    for i in range(20):
+        answered(sessions, f"s{i}", (), float(i))
+        back(sessions, f"s{i}", i + 0.5)
+    quiet = answered(sessions, "b", (), 30.0)
+    assert sessions.left(quiet, 30.0) == 0.5
+    assert sessions.worth(quiet, 30.0, 12.0, 300.0) > 0.5
+
+
+def test_gaps_of_all_sessions_stand_for_a_stranger_that_tells_nothing() -> None:
+    """At the gateway each session is a program of its own, so nothing is known of it when it begins."""
+    sessions = Sessions()
+    for i in range(60):
+        answered(sessions, f"s{i}", None, float(i))
+        if i % 2:
+            back(sessions, f"s{i}", i + 0.2)
+    stranger = sessions.arrived(ask("new", 10), "new", 100.0)
+    sessions.ended_turn(stranger, 100.0)
+    assert sessions.left(stranger, 100.0) == pytest.approx(0.2)
+    assert 0.2 < sessions.worth(stranger, 100.0, 12.0, 300.0) < 3.0
+
+
+def test_no_absence_of_a_session_that_is_over_is_followed() -> None:
+    sessions = Sessions(ttl=10.0)
+    for i in range(50):
+        turn(sessions, f"s{i}", 100, float(i))
+        sessions.end(f"s{i}")
+    turn(sessions, "last", 100, 5_000.0)
+    assert sessions.following == 1
+    assert sessions.worth(answered(sessions, "next", None, 5_000.0), 5_000.0, 12.0, 300.0) > 8.0
+
+
+def test_session_with_another_turn_running_is_not_away() -> None:
+    sessions = Sessions()
+    session = begin(sessions, "a", 100)
+    begin(sessions, "a", 100)
+    sessions.ended_turn(session, 1.0)
+    assert session.away is None
+    sessions.ended_turn(session, 2.0)
+    assert session.away is not None
+
+
+def test_name_of_a_tool_without_end_is_cut() -> None:
+    assert len(answered(Sessions(), "a", ("x" * 1_000_000,), 0.0).doing) < 200

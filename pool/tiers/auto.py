@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pool.config import PoolConfig
-from pool.errors import ContextOverflowError, MisconfiguredError, NoEndpointError, PoolError
+from pool.errors import ContextOverflowError, MisconfiguredError, NoEndpointError, PoolConfigError, PoolError
 from pool.tiers import size
 from pool.tiers.beneath import Beneath, Request, ask
 from pool.tiers.evidence import Book, Session
@@ -19,6 +19,7 @@ from pool.tiers.policy import Move, Rung, decide
 from pool.types import ChatRequest, EndpointStatus, Reply
 
 LEAST = 0.001  # seconds that a request is given when its deadline is as good as over
+ELSEWHERE = (NoEndpointError, MisconfiguredError, PoolConfigError)  # nobody up, set up wrongly, or just removed
 NEAR = 2  # tiers up and down whose price is asked
 
 
@@ -45,10 +46,16 @@ class Auto:
 
     def __init__(self, pool: Beneath, config: PoolConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.rules = config.auto
-        self.ladder = tuple(tier for tier in config.ladder if not config.auto.tiers or tier in config.auto.tiers)
+        self._allowed = tuple(tier for tier in config.ladder if not config.auto.tiers or tier in config.auto.tiers)
         self.book = Book(config.auto)
         self._pool = pool
         self._clock = clock
+
+    @property
+    def ladder(self) -> tuple[str, ...]:
+        """The tiers to choose from, the weakest first: those that have an endpoint, which may come and go."""
+        there = {one.tier for one in self._pool.status()}
+        return tuple(tier for tier in self._allowed if tier in there) or self._allowed
 
     async def answer(self, request: Request) -> Reply:
         """The answer of the tier that the policy names. Raises PoolError as that tier does, once no other may be
@@ -57,7 +64,7 @@ class Auto:
         while True:
             try:
                 reply = await ask(self._pool, settled.request)
-            except (ContextOverflowError, NoEndpointError, MisconfiguredError) as error:
+            except (ContextOverflowError, *ELSEWHERE) as error:
                 after = self.failed(settled, error)
                 if after is None:
                     raise
@@ -74,8 +81,9 @@ class Auto:
     def failed(self, settled: Settled, error: PoolError) -> Settled | None:
         """What to send after a tier refused; None where the error is the caller's.
 
-        Too long: the next longer tier above, else the same without old tool results, once. Nobody up, or
-        none that is set up rightly: the next tier above. Each answer climbs or shortens, so this ends.
+        Too long: the next longer tier above, else the same without old tool results, once. Nobody up,
+        or none that is set up rightly: the next tier above. Its last endpoint was removed: the weakest of those left.
+        Each answer shortens or asks a tier that was not asked yet, so this ends.
         """
         request, down, shortened = settled.request, settled.down, settled.shortened
         if isinstance(error, ContextOverflowError):
@@ -86,9 +94,9 @@ class Auto:
                 if shorter is None:
                     return None
                 request, shortened = shorter, True
-        elif isinstance(error, NoEndpointError | MisconfiguredError):
+        elif isinstance(error, ELSEWHERE):
             down |= {request.tier}
-            if self._move(request, down).kind != "climb":
+            if self._move(request, down).tier in down:
                 return None
         else:
             return None
@@ -120,8 +128,9 @@ class Auto:
         seen: dict[str, list[EndpointStatus]] = {}
         for one in self._pool.status():
             seen.setdefault(one.tier, []).append(one)
-        at = self.ladder.index(page.tier) if page.tier in self.ladder else 0
-        for index, tier in enumerate(self.ladder):
+        ladder = self.ladder
+        at = ladder.index(page.tier) if page.tier in ladder else 0
+        for index, tier in enumerate(ladder):
             ours = seen.get(tier, [])
             known = [one.window for one in ours if one.window is not None]
             yield Rung(

@@ -318,3 +318,40 @@ async def test_native_tools_of_auto_with_nobody_up_are_unknown() -> None:
 def test_settings_that_cannot_work_are_refused_with_the_mend(settings: Any, words: str) -> None:
     with pytest.raises(PoolConfigError, match=words):
         Tiers(Below([]), settings)
+
+
+async def test_a_tier_whose_last_endpoint_was_removed_is_no_tier_to_begin_on() -> None:
+    below = Below(by_tier(small=PoolConfigError("no endpoint serves the tier 'small'"), large=GOOD), windows=WINDOWS)
+    tiers = front(below)
+    below.windows = {"large": 4000}
+    reply = await tiers.chat(asked())
+    assert (reply.tier, below.asked) == ("large", ["large"])
+    assert await tiers.native_tools("auto")
+
+
+async def test_a_session_whose_tier_was_removed_begins_anew_on_the_weakest_that_is_left() -> None:
+    below = Below(by_tier(small=GOOD, large=GOOD), windows={"large": 4000})
+    tiers = front(below)
+    await tiers.chat(asked())
+    below.windows = {"small": 4000}
+    assert (await tiers.chat(asked())).tier == "small"
+
+
+@pytest.mark.parametrize("gone", ["small", "large"])
+async def test_a_tier_that_is_removed_just_before_it_is_asked_leaves_the_request_to_another(gone: str) -> None:
+    def play(request: ChatRequest | CompletionRequest) -> Any:
+        if request.tier == gone:
+            below.windows = {tier: 4000 for tier in WINDOWS if tier != gone}
+            return PoolConfigError(f"no endpoint serves the tier {gone!r}")
+        return GOOD
+
+    below = Below(play, windows={gone: 4000, **WINDOWS} if gone == "small" else {"large": 4000})
+    reply = await front(below).chat(asked())
+    assert (reply.tier, below.asked) == (({"small", "large"} - {gone}).pop(), [gone, reply.tier])
+
+
+async def test_a_pool_without_any_endpoint_says_so_once() -> None:
+    below = Below(lambda request: PoolConfigError(f"no endpoint serves the tier {request.tier!r}"))
+    with pytest.raises(PoolConfigError, match="no endpoint serves"):
+        await front(below).chat(asked())
+    assert len(below.asked) <= 2

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pool.gateway.in_turn import Block, InTurn
 from pool.gateway.replies import Refusal, dumps
 from pool.wire.arguments import whole_json
 
@@ -25,7 +26,15 @@ ERRORS = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-EMPTY: dict[str, JSON] = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}
+EMPTY: dict[str, JSON] = {
+    "text": {"type": "text", "text": ""},
+    "reasoning": {"type": "thinking", "thinking": "", "signature": ""},
+}
+SAID = {  # where a block keeps what it says, and the kind of its deltas
+    "text": ("text", "text_delta"),
+    "reasoning": ("thinking", "thinking_delta"),
+    "call": ("input", "input_json_delta"),
+}
 TOO_LONG = "prompt is too long"  # what agents look for before they shorten a conversation
 
 
@@ -38,7 +47,8 @@ class Message:
         self._model = model
         self._blocks: list[JSON] = []
         self._open: JSON | None = None
-        self._call: int | None = None
+        self._block: Block | None = None
+        self._turns = InTurn()
         self._finish: str | None = None
         self._matched: str | None = None
         self._usage = usage({})
@@ -57,13 +67,16 @@ class Message:
         if isinstance(chunk.get("usage"), dict):
             self._usage = usage(chunk["usage"])
         for choice in chunk.get("choices") or ():
-            yield from self._take(choice.get("delta") or choice.get("message") or {})
+            for block, more in self._turns.take(choice.get("delta") or choice.get("message") or {}):
+                yield from self._tell(block, more)
             self._finish = choice.get("finish_reason") or self._finish
             if isinstance(matched := choice.get("stop_reason"), str):  # vLLM tells which text stopped it
                 self._matched = matched
 
     def end(self) -> Iterator[bytes]:
         """The message is whole."""
+        for block, more in self._turns.rest():
+            yield from self._tell(block, more)
         yield from self._close()
         yield _event("message_delta", delta=self._stop(), usage=self._usage)
         yield _event("message_stop")
@@ -77,33 +90,21 @@ class Message:
         blocks = [_finished(block) for block in self._blocks]
         return self._message([block for block in blocks if block]) | self._stop() | {"usage": self._usage}
 
-    def _take(self, delta: Mapping[str, Any]) -> Iterator[bytes]:
-        if thought := delta.get("reasoning") or delta.get("reasoning_content"):
-            yield from self._say("thinking", thought)
-        if text := delta.get("content"):
-            yield from self._say("text", text)
-        for position, call in enumerate(delta.get("tool_calls") or ()):
-            yield from self._grow_call(call.get("index", position), call)
-
-    def _say(self, kind: str, text: str) -> Iterator[bytes]:
-        if self._open is None or self._open["type"] != kind:
+    def _tell(self, block: Block, more: str) -> Iterator[bytes]:
+        if block is not self._block:
             yield from self._close()
-            yield from self._begin({"type": kind, **EMPTY[kind]})
-        assert self._open is not None  # noqa: S101  it was begun in the line before
-        self._open[kind] += text
-        yield self._delta({"type": f"{kind}_delta", kind: text})
+            self._block = block
+            yield from self._begin(self._made(block))
+        if more:
+            said, delta = SAID[block.kind]
+            self._blocks[-1][said] += more
+            yield self._delta({"type": delta, said if block.kind != "call" else "partial_json": more})
 
-    def _grow_call(self, index: int, call: Mapping[str, Any]) -> Iterator[bytes]:
-        function = call.get("function") or {}
-        if self._open is None or self._open["type"] != "tool_use" or self._call != index:
-            yield from self._close()
-            name = call.get("id") or f"toolu_{self._number}_{index}"
-            yield from self._begin({"type": "tool_use", "id": name, "name": function.get("name") or "", "input": ""})
-            self._call = index
-        assert self._open is not None  # noqa: S101  it was begun in the line before
-        if more := function.get("arguments"):
-            self._open["input"] += more
-            yield self._delta({"type": "input_json_delta", "partial_json": more})
+    def _made(self, block: Block) -> JSON:
+        if block.kind != "call":
+            return dict(EMPTY[block.kind])
+        name = block.id or f"toolu_{self._number}_{block.index}"
+        return {"type": "tool_use", "id": name, "name": block.name, "input": ""}
 
     def _begin(self, block: JSON) -> Iterator[bytes]:
         self._open = block
@@ -112,7 +113,7 @@ class Message:
         yield _event("content_block_start", index=len(self._blocks) - 1, content_block=shown)
 
     def _close(self) -> Iterator[bytes]:
-        block, self._open, self._call = self._open, None, None
+        block, self._open, self._block = self._open, None, None
         if block is None:
             return
         if block["type"] == "thinking":  # nobody here can sign thoughts; clients only hand it back

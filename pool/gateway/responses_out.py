@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pool.gateway.in_turn import Block, InTurn
 from pool.gateway.replies import Refusal, dumps
 
 JSON = dict[str, Any]
+PARTS = {"text": "output_text", "reasoning": "reasoning_text"}
 CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -19,7 +21,8 @@ class Answer:
         self._sequence = -1
         self._output: list[JSON] = []
         self._open: JSON | None = None
-        self._call: int | None = None
+        self._block: Block | None = None
+        self._turns = InTurn()
         self._finish: str | None = None
         self._body = _frame(f"resp_{number}", created, asked)
 
@@ -38,11 +41,14 @@ class Answer:
         if isinstance(chunk.get("usage"), dict):
             self._body["usage"] = usage(chunk["usage"])
         for choice in chunk.get("choices") or ():
-            yield from self._take(choice.get("delta") or choice.get("message") or {})
+            for block, more in self._turns.take(choice.get("delta") or choice.get("message") or {}):
+                yield from self._tell(block, more)
             self._finish = choice.get("finish_reason") or self._finish
 
     def end(self) -> Iterator[bytes]:
         """The answer is whole."""
+        for block, more in self._turns.rest():
+            yield from self._tell(block, more)
         yield from self._close()
         status = "incomplete" if self._finish in CUT else "completed"
         yield self._event(f"response.{status}", response=self._response(status))
@@ -57,39 +63,33 @@ class Answer:
         """The response, once it has ended."""
         return self._response("incomplete" if self._finish in CUT else "completed")
 
-    def _take(self, delta: Mapping[str, Any]) -> Iterator[bytes]:
-        if thought := delta.get("reasoning") or delta.get("reasoning_content"):
-            yield from self._say("reasoning", "reasoning_text", thought)
-        if text := delta.get("content"):
-            yield from self._say("message", "output_text", text)
-        for position, call in enumerate(delta.get("tool_calls") or ()):
-            yield from self._grow_call(call.get("index", position), call)
-
-    def _say(self, kind: str, part: str, text: str) -> Iterator[bytes]:
-        item = self._open
-        if item is None or item["type"] != kind:
+    def _tell(self, block: Block, more: str) -> Iterator[bytes]:
+        if block is not self._block:
             yield from self._close()
-            more: JSON = {"role": "assistant"} if kind == "message" else {"summary": []}
-            item = {"type": kind, "content": [], **more}
-            yield from self._begin(item)
+            self._block = block
+            yield from self._begin(self._made(block))
+        item = self._output[-1]
+        if block.kind == "call":
+            item["name"] = block.name
+            if more:
+                item["arguments"] += more
+                yield self._event("response.function_call_arguments.delta", **self._at(item), delta=more)
+            return
+        part = PARTS[block.kind]
+        if not item["content"]:
             yield self._part_event("added", item, _part(part, ""))
             item["content"].append(_part(part, ""))
-        item["content"][0]["text"] += text
+        item["content"][0]["text"] += more
         told: JSON = {"logprobs": []} if part == "output_text" else {}
-        yield self._event(f"response.{part}.delta", **self._at(item), content_index=0, delta=text, **told)
+        yield self._event(f"response.{part}.delta", **self._at(item), content_index=0, delta=more, **told)
 
-    def _grow_call(self, index: int, call: Mapping[str, Any]) -> Iterator[bytes]:
-        function = call.get("function") or {}
-        if self._open is None or self._open["type"] != "function_call" or self._call != index:
-            yield from self._close()
-            item = {"type": "function_call", "call_id": call.get("id") or f"call_{self._number}_{index}"}
-            yield from self._begin(item | {"name": function.get("name") or "", "arguments": ""})
-            self._call = index
-        elif function.get("name") and self._open is not None:
-            self._open["name"] += function["name"]
-        if (more := function.get("arguments")) and self._open is not None:
-            self._open["arguments"] += more
-            yield self._event("response.function_call_arguments.delta", **self._at(self._open), delta=more)
+    def _made(self, block: Block) -> JSON:
+        if block.kind == "text":
+            return {"type": "message", "content": [], "role": "assistant"}
+        if block.kind == "reasoning":
+            return {"type": "reasoning", "content": [], "summary": []}
+        called = block.id or f"call_{self._number}_{block.index}"
+        return {"type": "function_call", "call_id": called, "name": block.name, "arguments": ""}
 
     def _begin(self, item: JSON) -> Iterator[bytes]:
         prefix = {"reasoning": "rs", "message": "msg", "function_call": "fc"}[item["type"]]
@@ -99,7 +99,7 @@ class Answer:
         yield self._event("response.output_item.added", output_index=self._at(item)["output_index"], item=_copy(item))
 
     def _close(self) -> Iterator[bytes]:
-        item, self._open, self._call = self._open, None, None
+        item, self._open, self._block = self._open, None, None
         if item is None:
             return
         item["status"] = "incomplete" if self._finish in CUT else "completed"

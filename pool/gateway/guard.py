@@ -77,6 +77,7 @@ class Guarded(HttpToolsProtocol):
         self._limits = limits
         self._most = most
         self.hung_up: Callable[[], None] | None = None
+        self.cut_short: Callable[[], None] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._head = 0  # bytes of the head that is arriving
         self._named = 0  # bytes of its headers alone

@@ -45,7 +45,8 @@ class Door:
         """Answer one request; whatever goes wrong is told in OpenAI's shape."""
         exchange = Exchange(scope, receive, send, self._service.config.stall_timeout, self._service.held)
         try:
-            await self._answer(exchange)
+            with exchange.until_stopped():
+                await self._answer(exchange)
         except GoneError:
             return
         except RefusedError as error:

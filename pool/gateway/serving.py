@@ -10,27 +10,57 @@ import signal
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pool.errors import PoolConfigError
-from pool.gateway.guard import Crowd, protocol
+from pool.gateway.guard import Crowd, Guarded, protocol
 from pool.gateway.keys import check_bind
 from pool.gateway.routes import Door
 from pool.gateway.service import Service
 
 log = logging.getLogger(__name__)
 BACKLOG = 2048
+LAST_WORDS = 2.0  # seconds in which requests that are cut off are told so
 LEAST = 16  # connections that there may be, whatever is left of open files
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path at which we listen. Another gateway may take it over once we do not answer there any more."""
+
+    path: Path
+    mark: tuple[int, ...]
+
+    @classmethod
+    def taken(cls, path: Path) -> Place:
+        """The place of a socket that was just bound there."""
+        return cls(path, _mark(path))
+
+    def leave(self) -> None:
+        """Remove the socket, if it is still ours."""
+        with suppress(OSError):
+            if _mark(self.path) == self.mark:
+                self.path.unlink()
+
+
+def _mark(path: Path) -> tuple[int, ...]:
+    """Which socket it is; the time is among it since a file system gives a freed inode away again."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 class Listening:
     """A gateway that listens. ``port`` is the real one."""
 
-    def __init__(self, service: Service, state: Crowd, servers: list[asyncio.Server], port: int) -> None:
+    def __init__(
+        self, service: Service, state: Crowd, servers: list[asyncio.Server], port: int, place: Place | None
+    ) -> None:
         self.port = port
+        self._place = place
         self._service = service
         self._state = state
         self._servers = servers
@@ -50,15 +80,29 @@ class Listening:
         config = self._service.config
         self._service.draining = True
         await self._unless_cut(asyncio.sleep(config.drain_notice))
+        if self._place is not None:
+            self._place.leave()  # while it is surely ours: whoever finds nobody there takes the place
         for server in self._servers:
             server.close()
         for connection in tuple(self._state.connections):
             connection.shutdown()
         if not await self._unless_cut(self._state.quiet.wait(), config.drain_timeout):
-            log.warning("%d connections were cut off", len(self._state.connections))
+            await self._cut_short()
         for connection in tuple(self._state.connections):
             connection.transport.abort()
         await asyncio.gather(*tuple(self._state.tasks), return_exceptions=True)
+
+    async def _cut_short(self) -> None:
+        """End what still runs with an error that its client can read."""
+        guarded = [one for one in self._state.connections if isinstance(one, Guarded)]
+        running = [one.cut_short for one in guarded if one.cut_short is not None]
+        for cut_short in running:
+            cut_short()
+        if running:
+            log.warning("requests that were cut off: %d", len(running))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS):
+                    await self._state.quiet.wait()
 
     async def _unless_cut(self, work: Any, timeout: float | None = None) -> bool:  # noqa: ASYNC109  a wait is what it is
         """Await ``work`` until it is done (True), the time is over or somebody cuts it short."""
@@ -75,7 +119,7 @@ async def listening(service: Service) -> AsyncIterator[Listening]:
     """Listen until the block ends, then drain. Raises PoolConfigError for an address that cannot or must not be had."""
     config = service.config
     check_bind(config.host, config.keys)
-    crowd, servers = Crowd(), list[asyncio.Server]()
+    crowd, servers, place = Crowd(), list[asyncio.Server](), None
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         listener = stack.enter_context(_tcp(config.host, config.port))
@@ -87,11 +131,12 @@ async def listening(service: Service) -> AsyncIterator[Listening]:
         stack.callback(servers[0].close)
         if config.socket is not None:
             local = stack.enter_context(_unix(Path(config.socket)))
-            stack.callback(Path(config.socket).unlink, missing_ok=True)
+            place = Place.taken(Path(config.socket))
+            stack.callback(place.leave)
             made = protocol(Door(service, with_admin=True), config, crowd)
             servers.append(await loop.create_unix_server(made, sock=local))
             stack.callback(servers[1].close)
-        here = Listening(service, crowd, servers, listener.getsockname()[1])
+        here = Listening(service, crowd, servers, listener.getsockname()[1], place)
         try:
             yield here
         finally:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
@@ -16,6 +17,7 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+STOPPED = Refusal(503, "the gateway was stopped before this answer was complete", "gateway_stopped")
 CONNECTION = "gateway.connection"  # name of the extension that gives a request its connection
 JSON_TYPE = (b"content-type", b"application/json")
 STREAM_HEADERS = (
@@ -30,9 +32,11 @@ class GoneError(Exception):
 
 
 class Connection(Protocol):
-    """What a request needs of its connection. ``hung_up`` is called when the client has gone."""
+    """What a request needs of its connection. ``hung_up`` is called when the client has gone, ``cut_short`` when the
+    gateway waits for its answer no longer."""
 
     hung_up: Callable[[], None] | None
+    cut_short: Callable[[], None] | None
 
     @property
     def jammed(self) -> bool:
@@ -71,6 +75,7 @@ class Exchange:
         self._held = held
         self._taken: list[tuple[str, int]] = []
         self._unread = False
+        self._stopped = False
 
     @property
     def method(self) -> str:
@@ -148,6 +153,30 @@ class Exchange:
         """Send the last piece."""
         await self._write(event, last=True)
 
+    @contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """While the block runs it may be cut short, for a gateway that stops. Raises RefusedError (503) then."""
+        task = asyncio.current_task()
+
+        def cut_short() -> None:
+            if task is not None and not self.complete and not self._stopped:
+                self._stopped = True
+                task.cancel()
+
+        self._connection.cut_short = cut_short
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise self._ended(task) from None
+        finally:
+            self._connection.cut_short = None
+
+    def _ended(self, task: asyncio.Task[Any] | None) -> BaseException:
+        """What a cancellation means: that the gateway stops, or what it always does."""
+        if not self._stopped or (task is not None and task.uncancel() > 0):
+            return asyncio.CancelledError()
+        return RefusedError(STOPPED)
+
     async def while_there(self, work: Coroutine[Any, Any, None]) -> bool:
         """Run ``work`` and cancel it when the client hangs up; False when that happened."""
         task = asyncio.current_task()
@@ -163,7 +192,9 @@ class Exchange:
         try:
             await work
         except asyncio.CancelledError:
-            if not gone or (task is not None and task.uncancel() > 0):
+            if not gone:
+                raise self._ended(task) from None
+            if task is not None and task.uncancel() > 0:
                 raise
         finally:
             self._connection.hung_up = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import stat
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
@@ -15,7 +17,7 @@ from pool.config import PoolConfig
 from pool.errors import PoolConfigError
 from pool.gateway.keys import hashed
 from pool.gateway.service import Service
-from pool.gateway.serving import listening
+from pool.gateway.serving import Place, listening
 from pool.router import Pool
 from pool.testing import Slow, paced, pretend_vllm
 from tests.pool.gateway.conftest import HELLO, House, Open
@@ -93,8 +95,77 @@ async def test_a_second_signal_cuts_the_draining_short(gateway: Open) -> None:
         house.here.cut()
         await leaving
         assert asyncio.get_running_loop().time() - began < 2
-        with pytest.raises(httpx.RemoteProtocolError):
+        told = (await running).text
+        assert told.count("word") > 1
+        assert "the gateway was stopped" in told.split("data: ")[-2]
+        assert told.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("model", ["small", "auto", "vote"])
+async def test_what_outlasts_the_draining_is_told_so(
+    gateway: Open, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream ends with an error event, a whole answer is a 503; the words may not break the other's off."""
+    pool = {"virtual": {"vote": {"kind": "vote", "tiers": ["small"]}}}
+    slow = pretend_vllm(lambda _: paced("word " * 500, 0.05))
+    async with slow as server, gateway(server, drain_timeout=0.2, pool=pool) as house:
+        asked = [asyncio.create_task(house.chat({"model": model, "stream": stream})) for stream in (True, False)]
+        await asyncio.sleep(0.4)
+        await house.here.drain()
+        streamed, whole = [await one for one in asked]
+        assert "the gateway was stopped" in streamed.text
+        assert (whole.status_code, whole.json()["error"]["code"]) == (503, "gateway_stopped")
+        assert "requests that were cut off: 2" in caplog.text
+
+
+async def test_a_body_that_is_awaited_is_cut_short_with_a_503(gateway: Open) -> None:
+    async with gateway(drain_timeout=0.1, body_timeout=30) as house:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{"
+        waiting = asyncio.create_task(said(house.here.port, head))
+        await asyncio.sleep(0.2)
+        await house.here.drain()
+        assert b" 503 " in (await waiting).splitlines()[0]
+
+
+async def test_nothing_is_said_of_connections_that_rest(gateway: Open, caplog: pytest.LogCaptureFixture) -> None:
+    async with gateway(drain_timeout=0.2) as house:
+        await house.client.get("/health")
+        house.here.cut()
+        await house.here.drain()
+    assert "cut off" not in caplog.text
+
+
+async def test_the_socket_of_the_gateway_that_took_over_stays(gateway: Open, tmp_path: Path) -> None:
+    path = tmp_path / "pool.sock"
+    slow = pretend_vllm(lambda _: paced("word " * 500, 0.05))
+    async with slow as server, AsyncExitStack() as old:
+        first = await old.enter_async_context(gateway(server, socket=str(path), drain_timeout=0.6))
+        running = asyncio.create_task(first.chat({"stream": True}))
+        await asyncio.sleep(0.2)
+        leaving = asyncio.create_task(first.here.drain())
+        await asyncio.sleep(0.1)
+        async with gateway(server, socket=str(path)), local(path) as client:
+            await leaving
             await running
+            await old.aclose()
+            assert (await client.get("/admin/status")).status_code == 200
+        assert not path.exists()
+
+
+def test_a_socket_that_somebody_else_bound_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    """Also where the file system gives it the same inode."""
+    path = tmp_path / "pool.sock"
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+        place = Place.taken(path)
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as two:
+        two.bind(str(path))
+        place.leave()
+        assert path.exists()
+        Place.taken(path).leave()
+        assert not path.exists()
+        place.leave()  # nothing there: no error
 
 
 async def test_a_head_that_trickles_in_is_cut_off(gateway: Open) -> None:

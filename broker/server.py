@@ -146,6 +146,15 @@ def _alone(state: Path) -> Iterator[None]:
         yield
 
 
+def _mark(path: Path) -> tuple[int, ...] | None:
+    """Which socket lies there. The time is among it since a file system gives a freed inode away again."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
 @contextlib.contextmanager
 def _listening(config: BrokerConfig) -> Iterator[socket.socket]:
     """The socket, open to the group if one is named, else to all: the kernel names the caller either way."""
@@ -165,10 +174,12 @@ def _listening(config: BrokerConfig) -> Iterator[socket.socket]:
                 os.chown(path, -1, grp.getgrnam(config.socket_group).gr_gid)
             path.chmod(0o660 if config.socket_group is not None else 0o666)
             listener.listen(_CONNECTIONS)
+            ours = _mark(path)
             try:
                 yield listener
             finally:
-                path.unlink(missing_ok=True)
+                if _mark(path) == ours:  # a broker with another state folder may have taken the place
+                    path.unlink(missing_ok=True)
     except KeyError:
         raise ConfigError(f"there is no group {config.socket_group!r}", "correct socket_group") from None
     except OSError as error:

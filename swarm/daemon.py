@@ -12,12 +12,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from swarm.api import Desk, application
 from swarm.config import Settings
 from swarm.errors import DaemonError
-from swarm.instance import alone, listening
+from swarm.instance import alone, listening, remove_socket, socket_mark
 from swarm.serving import http_server
 from swarm.types import DaemonHealth, DaemonStatus
 from swarm.wiring import House, house
@@ -57,6 +56,7 @@ class Daemon:
     def __init__(self, made: House, listener: socket.socket, started: float) -> None:
         self._house = made
         self._listener = listener
+        self._mark = socket_mark(made.settings.daemon.socket)
         self._started = started
         self._drain: asyncio.Task[None] | None = None
         self._desk = Desk(
@@ -130,8 +130,7 @@ class Daemon:
             self._drain = asyncio.get_running_loop().create_task(self._house.coordinator.drain(patience))
             return
         log.warning("%s: stopping at once; the next start goes on with what was running", number.name)
-        with contextlib.suppress(OSError):
-            Path(self._house.settings.daemon.socket).unlink()
+        remove_socket(self._house.settings.daemon.socket, self._mark)
         # Everything that matters is on disk after each step, so this is the kill that a start recovers from.
         os._exit(128 + number)
 

@@ -64,15 +64,29 @@ def listening(config: DaemonConfig) -> Iterator[socket.socket]:
             _bind(listener, path)
             _admit(path, config.socket_group)
             listener.listen(128)
-            inode = path.stat().st_ino
+            mark = socket_mark(path)
             try:
                 yield listener
             finally:
-                with contextlib.suppress(FileNotFoundError):
-                    if path.stat().st_ino == inode:
-                        path.unlink()
+                remove_socket(path, mark)
     except OSError as error:
         raise DaemonError(f"cannot listen at {path}: {error.strerror or error}", "see daemon.socket") from error
+
+
+def socket_mark(path: Path) -> tuple[int, ...] | None:
+    """Which socket lies at a path; None for none. The time is among it since a freed inode is given away again."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def remove_socket(path: Path, mark: tuple[int, ...] | None) -> None:
+    """Remove the socket that had this mark, unless another daemon's is there by now."""
+    with contextlib.suppress(OSError):
+        if mark is not None and socket_mark(path) == mark:
+            path.unlink()
 
 
 def _bind(listener: socket.socket, path: Path) -> None:

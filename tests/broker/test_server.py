@@ -353,3 +353,12 @@ def test_the_socket_is_open_to_all_or_to_one_group(running, make_running):
 
 def test_an_unknown_group_is_named(make_running):
     assert "there is no group 'no-such-group'" in start_fails(make_running(more='socket_group = "no-such-group"'))
+
+
+def test_a_socket_that_another_broker_bound_meanwhile_stays(running):
+    running.socket.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(running.socket))
+        running.end()
+        assert running.process.returncode == 0
+        assert running.socket.exists()

@@ -55,6 +55,16 @@ def test_a_socket_that_somebody_answers_at_is_left_alone(tmp_path: Path) -> None
         assert (tmp_path / "d.sock").exists()
 
 
+def test_a_socket_that_another_daemon_bound_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """Also where the file system gives it the same inode."""
+    path = tmp_path / "d.sock"
+    with listening(config(tmp_path)) as listener, socket.socket(socket.AF_UNIX) as other:
+        listener.close()
+        path.unlink()
+        other.bind(str(path))
+    assert path.exists()
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_what_is_no_socket_is_never_removed(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "d.sock"

@@ -11,9 +11,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 from pool.config import EndpointConfig
 from pool.errors import EndpointDeadError, PoolConfigError, PoolError, TransientError
@@ -25,6 +27,7 @@ JSON = dict[str, Any]
 KEEP_ALIVE = 3.0  # seconds an idle connection is kept: below the 5 s of uvicorn and of llama.cpp, or both sides race
 LARGEST = 64 * 1024 * 1024  # bytes of an answer in one body
 LINGER = 1.0  # seconds that a server has to end a body whose last event came
+BEFORE = 256 * 1024  # bytes that may come before the body of an answer: its head, and interim ones
 REFUSAL = 64 * 1024  # bytes that are read of a refusal
 REFUSING = 5.0  # seconds that its body has to come
 PLAIN = ("", "identity")
@@ -35,6 +38,60 @@ BROKEN = (aiohttp.ClientError, TimeoutError, OSError)
 
 class UnreadError(TransientError):
     """An answer came and was left unread: it is too large, or compressed."""
+
+
+class Line(ResponseHandler):
+    """One connection, which is cut where it says what nobody asked for, or very much before the body of an answer.
+
+    aiohttp 3.14 would take what comes on an idle connection for the next request's answer (its pool asks only whether a
+    connection is open, and for how long), and bounds a header by the piece.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._body: aiohttp.StreamReader | None = None  # of the answer that has begun
+        self._before = 0
+
+    def set_response_params(self, **how: Any) -> None:
+        """A request goes out."""
+        self._body, self._before = None, 0
+        super().set_response_params(**how)
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """The head of an answer is read."""
+        if data[0].code >= 200:
+            self._body = data[1]
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        if self._body is None:
+            self._before += len(data)
+            if self._before > BEFORE:
+                self.set_exception(aiohttp.ClientPayloadError(f"more than {BEFORE} bytes before the body of an answer"))
+                self._cut()
+                return
+        elif data and self._body.is_eof():
+            self._cut()
+            return
+        super().data_received(data)
+
+    def _cut(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Connector(aiohttp.TCPConnector):
+    """Makes such connections; aiohttp has no public way to say so, and the tests of this file see whether it is one.
+    No limit to their number: that is the pool's to set."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(limit=0, **how)
+        self._factory = partial(_line, loop=self._loop)
+
+
+def _line(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    return Line(loop)
 
 
 class Answering:
@@ -173,7 +230,7 @@ class Channel:
         if fresh not in self._sessions:
             kept: dict[str, Any] = {"force_close": True} if fresh else {"keepalive_timeout": KEEP_ALIVE}
             self._sessions[fresh] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, **kept),  # no limit of our own: that is the pool's to set
+                connector=Connector(**kept),
                 timeout=self._timeout,
                 headers=self._headers,
                 auto_decompress=False,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from pydantic import SecretStr
 
-from pool.channel import Channel, UnreadError
+from pool.channel import BEFORE, Channel, UnreadError
 from pool.config import EndpointConfig
 from pool.errors import EndpointDeadError, OverloadError, PoolConfigError, TransientError
 
@@ -20,10 +20,12 @@ PATH = "/v1/chat/completions"
 
 
 class Script:
-    """A server that answers each request with the next bytes; None hangs up. ``got`` are the requests."""
+    """A server that answers each request with the next bytes; None hangs up. ``got`` are the requests, and ``late`` is
+    said a moment after the first answer."""
 
-    def __init__(self, *answers: bytes | None, close: bool = False) -> None:
+    def __init__(self, *answers: bytes | None, close: bool = False, late: bytes = b"") -> None:
         self.answers = list(answers)
+        self.late = late
         self.close = close
         self.got: list[bytes] = []
         self.connections = 0
@@ -42,6 +44,10 @@ class Script:
                 writer.write(answer)
                 await writer.drain()
                 self.drained += 1
+                if self.late:
+                    await asyncio.sleep(0.02)
+                    writer.write(self.late)
+                    self.late = b""
                 if self.close:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -143,6 +149,57 @@ async def test_second_answer_that_nobody_asked_for_is_never_taken_for_the_next_o
         assert await said(channel) == b"mine"
         assert await said(channel) == b"mine too"
         assert script.connections == 2
+
+
+LATE = [
+    sized(b"of another"),
+    CHUNKED + b"a\r\nof another\r\n0\r\n\r\n",
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    OK + b"x-half: a head",
+    b"xx",
+    b"\r\n",
+]
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("first", [sized(b"mine"), CHUNKED + b"4\r\nmine\r\n0\r\n\r\n"], ids=["sized", "chunked"])
+async def test_what_comes_unasked_on_a_kept_connection_is_no_answer_to_the_next_request(
+    first: bytes, late: bytes
+) -> None:
+    """aiohttp's pool would hand that connection on: this fails where an upgrade takes our hold of it away."""
+    script = Script(first, sized(b"mine too"), late=late)
+    async with asked(script) as channel:
+        assert await said(channel) == b"mine"
+        await asyncio.sleep(0.05)
+        assert await said(channel) == b"mine too"
+        assert (len(script.got), script.connections) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [OK + b"x: ", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" * 100, OK[:-2] + b" well" * 100],
+    ids=["one header", "interim answers", "a reason"],
+)
+async def test_what_comes_before_a_body_is_bounded_whatever_it_is(endless: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(endless)
+            for _ in range(16 * BEFORE // 4096):
+                writer.write(endless if b"103" in endless else b"y" * 4096)
+                await writer.drain()
+                told.append(4096)
+        writer.close()
+
+    told: list[int] = []
+    async with asyncio.timeout(5), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        channel = Channel(EndpointConfig(name="a", url=url), 2.0)
+        with pytest.raises(TransientError, match="broke"):
+            await said(channel)
+        await channel.aclose()
+    assert sum(told) < 16 * BEFORE
 
 
 async def test_connection_is_used_again_unless_the_server_says_that_it_closes() -> None:

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import secrets
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,8 @@ from pydantic import SecretStr
 from pool import llama_child
 from pool.config import EMBEDDED, EmbeddedConfig, EndpointConfig
 from pool.errors import EmbeddedError
+
+logger = logging.getLogger(__name__)
 
 MODEL = "SmolLM2-135M-Instruct"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -65,12 +68,16 @@ def shortage(config: EmbeddedConfig, environ: Mapping[str, str] | None = None) -
 
 @asynccontextmanager
 async def serve_embedded(
-    config: EmbeddedConfig, *, log: Path, environ: Mapping[str, str] | None = None
+    config: EmbeddedConfig,
+    *,
+    log: Path,
+    environ: Mapping[str, str] | None = None,
+    ended: Callable[[EmbeddedError], None] | None = None,
 ) -> AsyncIterator[EndpointConfig]:
     """Serve the embedded model for as long as the block runs; gives the endpoint to put into a PoolConfig.
 
     The child has its own process group, an empty environment, a key that nobody else knows, and ends with this process.
-    Its words go to ``log``. Raises EmbeddedError when xllamacpp or the weights are missing, or it does not start.
+    Its words go to ``log``. Where it ends by itself that is logged and ``ended`` is called. Raises EmbeddedError when xllamacpp or the weights are missing, or it does not start.
     """
     weights = await asyncio.to_thread(find_weights, config, environ)
     key = secrets.token_urlsafe(24)
@@ -83,7 +90,7 @@ async def serve_embedded(
         "key": key,
         "parent": os.getpid(),
     }
-    async with _child(told, log) as url:
+    async with _child(told, log, ended or _unheard) as url:
         yield EndpointConfig(
             name=EMBEDDED,
             url=url,
@@ -120,8 +127,8 @@ def _checked(path: Path) -> Path:
 
 
 @asynccontextmanager
-async def _child(told: dict[str, Any], log: Path) -> AsyncIterator[str]:
-    """The child process and the address that it listens at."""
+async def _child(told: dict[str, Any], log: Path, ended: Callable[[EmbeddedError], None]) -> AsyncIterator[str]:
+    """The child process and the address that it listens at; watched once it does."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         sink = log.open("ab")
@@ -130,9 +137,27 @@ async def _child(told: dict[str, Any], log: Path) -> AsyncIterator[str]:
     with sink:
         process = await _spawn(sink)
         try:
-            yield await _address(process, told, log)
+            url = await _address(process, told, log)
+            watch = asyncio.create_task(_watch(process, log, ended))
+            try:
+                yield url
+            finally:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
         finally:
             await _stop(process)
+
+
+async def _watch(process: asyncio.subprocess.Process, log: Path, ended: Callable[[EmbeddedError], None]) -> None:
+    code = await process.wait()
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended by itself with exit code {code}"
+    error = EmbeddedError(f"the embedded model's process {how}; start it again; its log is {log}")
+    logger.error("%s", error)
+    ended(error)
+
+
+def _unheard(_: EmbeddedError) -> None:
+    """Nobody waits for the end: the log tells it, and so does the endpoint's state."""
 
 
 async def _spawn(sink: IO[bytes]) -> asyncio.subprocess.Process:

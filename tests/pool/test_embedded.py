@@ -132,6 +132,26 @@ async def test_nobody_without_the_key_may_use_it(real: EmbeddedConfig, tmp_path:
 
 
 @pytest.mark.model
+async def test_embedded_model_that_is_killed_is_told_once_with_the_log(real: EmbeddedConfig, tmp_path: Path) -> None:
+    told: list[EmbeddedError] = []
+    log = tmp_path / "log"
+    async with serve_embedded(real, log=log, environ=os.environ, ended=told.append):
+        os.kill(_child_of(os.getpid()), signal.SIGKILL)
+        await _until(lambda: bool(told))
+    assert len(told) == 1
+    assert "was killed by SIGKILL" in str(told[0])
+    assert str(log) in str(told[0])
+
+
+@pytest.mark.model
+async def test_embedded_model_that_is_stopped_by_us_did_not_end_by_itself(real: EmbeddedConfig, tmp_path: Path) -> None:
+    told: list[EmbeddedError] = []
+    async with serve_embedded(real, log=tmp_path / "log", environ=os.environ, ended=told.append):
+        pass
+    assert told == []
+
+
+@pytest.mark.model
 async def test_embedded_model_dies_with_a_parent_that_was_killed(real: EmbeddedConfig, tmp_path: Path) -> None:
     program = f"""
 import asyncio, os, sys

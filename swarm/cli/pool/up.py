@@ -243,11 +243,13 @@ def _placed(one: Running, tier: str) -> EndpointConfig:
 
 async def _serve(config: EmbeddedConfig, log: Path, joining: Settings | None, *, json: bool) -> None:
     async def serving() -> None:
-        async with serve_embedded(config, log=log, environ=os.environ) as endpoint, _member([endpoint], joining):
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        child = serve_embedded(config, log=log, environ=os.environ, ended=gone.set_exception)
+        async with child as endpoint, _member([endpoint], joining):
             tell([endpoint], json=json, joined_already=joining is not None)
             if not json:
                 screen.hint(f"its log is {log}")
-            await asyncio.Event().wait()
+            await gone
 
     await _while_wanted(serving())
 

@@ -68,3 +68,20 @@ def test_the_embedded_model_serves_until_ctrl_c(installation) -> None:
         assert httpx.get(f"{told['url']}/models", headers=headers, timeout=30).status_code == 200
         serving.send_signal(signal.SIGINT)
         assert serving.wait(30) == 0
+
+
+@pytest.mark.model
+def test_the_end_of_the_embedded_models_process_is_an_error(installation) -> None:
+    log = installation.folder / "embedded.log"
+    words = installation.words("pool", "up", "--embedded", "--json", "--log", str(log))
+    env = installation.env | {name: os.environ.get(name, "") for name in ("HOME", "XDG_CACHE_HOME")}
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        assert serving.stderr is not None
+        assert serving.stdout.readline()
+        children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        assert serving.wait(30) == 8
+        said = serving.stderr.read()
+    assert "killed by SIGKILL" in said
+    assert "Traceback" not in said

@@ -40,6 +40,11 @@ OWN = (
         ("cannot open /tmp/x/engine.sock: no", "cannot open [address]: no"),
         ("tcp://10.0.0.1:5557 and ipc:///tmp/x", "[address] and [address]"),
         ("localhost:8000, fd00::7", "[address], [address]"),
+        ("host GPU7:8000 and LLM.Example.com", "host [address] and [address]"),
+        ("via http%3A%2F%2F10.0.0.3%3A8000 or https:\\/\\/gpu7\\/v1", "via [address] or [address]"),
+        ("ray://head:10001 or /tmp/x/engine.ipc, 10.0.0.3_8000", "[address] or [address], [address]_8000"),
+        ("version 10.0.0.3, cuda 12.4.1.0:80", "version [address], cuda [address]"),
+        ("node.0.example.com:8000 and 10.0.0.3.nip.io:8000", "[address] and [address]"),
     ],
 )
 def test_addresses_are_left_out(text: str, shown: str) -> None:
@@ -54,6 +59,8 @@ def test_addresses_are_left_out(text: str, shown: str) -> None:
         "vLLM 0.32.0 at 12:30:45, messages[1].content: 12:30",
         "std::string, x::y of vllm, 1.5:2 and a.b: c",
         "model org/name-1.5 of endpoint gpu7",
+        "engine.py:123 raised, messages.0.content:123, model.layers.0.self_attn.weight:16, 0.33.1:12",
+        "cuda 12.4.1.0 is needed, and NCCL version 2.21.5.1",
         "",
     ],
 )

@@ -14,7 +14,7 @@ from pool.gateway.bad_news import told
 from pool.gateway.job import GONE, Job, job_of
 from pool.gateway.keys import Caller
 from pool.gateway.passing import need_of, send
-from pool.gateway.reading import CHAT, Path, asked_of, read
+from pool.gateway.reading import CHAT, SUGGESTED, Path, asked_of, read
 from pool.gateway.replies import Refusal, RefusedError
 from pool.gateway.responses_in import chat_body
 from pool.gateway.responses_out import Answer
@@ -41,7 +41,7 @@ async def respond(service: Service, exchange: Exchange) -> None:
     raw = await _body(service, exchange)
     body = parsed(raw)
     check_fields(body)
-    job = job_of(service, exchange, caller, asked_of(CHAT, chat_body(body), len(raw)))
+    job = job_of(service, exchange, caller, asked_of(CHAT, chat_body(body), len(raw), SUGGESTED))
     job.speech = Retold(Answer(job.number.removeprefix("req-"), int(time.time()), body))
     await answer(service, exchange, job)
 

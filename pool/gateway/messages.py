@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from pool.gateway.forward import answer, caller_of
 from pool.gateway.job import job_of
 from pool.gateway.messages_in import chat_body
 from pool.gateway.messages_out import Message, error_body
-from pool.gateway.reading import CHAT, asked_of
-from pool.gateway.replies import dumps
+from pool.gateway.reading import CHAT, SUGGESTED, asked_of
 from pool.gateway.service import Service
 from pool.gateway.speech import Retold
 from pool.gateway.tokenizing import counted
@@ -27,7 +24,7 @@ async def converse(service: Service, exchange: Exchange) -> None:
     raw = await exchange.body(service.config.max_body, service.config.body_timeout)
     body = parsed(raw)
     check_fields(body)
-    job = job_of(service, exchange, caller, asked_of(CHAT, chat_body(body), len(raw)))
+    job = job_of(service, exchange, caller, asked_of(CHAT, chat_body(body), len(raw), SUGGESTED))
     job.speech = Retold(Message(job.number.removeprefix("req-"), job.asked.model))
     await answer(service, exchange, job)
 
@@ -41,5 +38,5 @@ async def count(service: Service, exchange: Exchange) -> None:
         asking=lambda body: {
             name: value for name, value in chat_body({"max_tokens": 1} | body).items() if name in COUNTED
         },
-        telling=lambda data: dumps({"input_tokens": json.loads(data)["count"]}),
+        telling=lambda told: {"input_tokens": told["count"]},
     )

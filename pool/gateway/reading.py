@@ -17,6 +17,7 @@ TEXT: Path = "/v1/completions"
 CLASSES = ("interactive", "default", "bulk")
 CLASS_HEADERS = ("x-request-class", "x-smg-priority")
 DEADLINE_HEADERS = ("x-request-deadline", "x-stainless-read-timeout")  # the latter by OpenAI's SDK
+SUGGESTED = frozenset({"chat_template_kwargs", "reasoning_effort"})  # how much to think, told in another API's words
 BYTES_A_TOKEN = 4
 MOST = 2**40  # tokens; more than that is not counted with
 GUESS = 256  # tokens of an answer whose length nobody bounded
@@ -25,7 +26,8 @@ GUESS = 256  # tokens of an answer whose length nobody bounded
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request's body with what the gateway itself must know of it. ``tokens`` are a guess, prompt and answer,
-    ``prompt`` the part of it that is sent; ``ceiling`` bounds the answer, in tokens."""
+    ``prompt`` the part of it that is sent; ``ceiling`` bounds the answer, in tokens. ``hints`` are fields that only
+    suggest how to answer, told in another API's words."""
 
     path: Path
     body: dict[str, Any]
@@ -36,6 +38,7 @@ class Asked:
     ceiling: int | None
     tokens: int
     prompt: int = 0
+    hints: frozenset[str] = frozenset()
 
     def with_body(self, body: dict[str, Any]) -> Asked:
         """The same with another body."""
@@ -47,7 +50,7 @@ def read(path: Path, raw: bytes) -> Asked:
     return asked_of(path, parsed(raw), len(raw))
 
 
-def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
+def asked_of(path: Path, body: dict[str, Any], size: int, hints: frozenset[str] = frozenset()) -> Asked:
     """The same from a body that was read already; ``size`` is its length in bytes. Raises as `read` does."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
@@ -68,6 +71,7 @@ def asked_of(path: Path, body: dict[str, Any], size: int) -> Asked:
         needs=_needs(body),
         ceiling=most,
         prompt=size // BYTES_A_TOKEN,
+        hints=hints,
         tokens=size // BYTES_A_TOKEN + (most or GUESS) * (_count(body, "n") or 1) * _prompts(body),
     )
 

@@ -59,7 +59,8 @@ async def _chosen(service: Service, exchange: Exchange, job: Job) -> None:
 async def _made(service: Service, exchange: Exchange, job: Job) -> None:
     """A virtual model's answer: whole, or heard while its last part is written. What its parts cost is counted however
     it ends."""
-    request = chat_request(job.asked.body, job.frame, strict=True)
+    body = {name: value for name, value in job.asked.body.items() if name not in job.asked.hints}
+    request = chat_request(body, job.frame, strict=True)
     if job.asked.stream and (plain := service.tiers.straight(request)):
         await _passed_on(service, exchange, job, *plain)
         return

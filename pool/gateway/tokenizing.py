@@ -22,11 +22,18 @@ from pool.gateway.service import Service
 from pool.gateway.values import parsed
 from pool.gateway.web import Exchange, GoneError
 from pool.types import EndpointStatus
-from pool.wire.tokens import asked_of_llamacpp, prompt_of_template, template_of, told_by_llamacpp
+from pool.wire.tokens import (
+    OddTokensError,
+    asked_of_llamacpp,
+    prompt_of_template,
+    template_of,
+    told_by_llamacpp,
+    told_by_vllm,
+)
 
 JSON = dict[str, Any]
 Asking = Callable[[JSON], JSON]
-Telling = Callable[[bytes], bytes]
+Telling = Callable[[JSON], JSON]
 TOKENIZE = "/tokenize"
 PATHS = (TOKENIZE, "/detokenize")
 PATIENCE = 30.0  # seconds for one endpoint
@@ -40,7 +47,7 @@ async def answer(service: Service, exchange: Exchange) -> None:
 
 
 async def counted(
-    service: Service, exchange: Exchange, path: str = TOKENIZE, *, asking: Asking = dict, telling: Telling = bytes
+    service: Service, exchange: Exchange, path: str = TOKENIZE, *, asking: Asking = dict, telling: Telling = dict
 ) -> None:
     """Put the question that ``asking`` makes of a body to a server's ``path``, and tell its answer as ``telling`` makes
     it. Raises as `answer` does."""
@@ -87,7 +94,7 @@ async def _passed_on(
     (path, body, telling), without, last = question, list[str](), None
     for one in endpoints:
         try:
-            data = await _asked(service, one, path, body)
+            answer = await _asked(service, one, path, body)
         except PermanentError as error:
             if error.status not in MISSING:
                 raise RefusedError(told_of(service, error, path)) from None
@@ -96,7 +103,7 @@ async def _passed_on(
             last = error
         else:
             tell(exchange, (("endpoint", one.name), ("tier", one.tier), ("model", one.model or "")))
-            await exchange.respond(200, telling(data))
+            await exchange.respond(200, dumps(telling(answer)))
             return
     if last is not None:
         raise RefusedError(told_of(service, last, path))
@@ -104,28 +111,27 @@ async def _passed_on(
     raise RefusedError(Refusal(501, words, "not_implemented"))
 
 
-async def _asked(service: Service, endpoint: EndpointStatus, path: str, body: JSON) -> bytes:
+async def _asked(service: Service, endpoint: EndpointStatus, path: str, body: JSON) -> JSON:
     """The answer of one endpoint in vLLM's words. Raises PoolError."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            if endpoint.kind == "llamacpp":
-                return dumps(await _of_llamacpp(service, endpoint, path, body))
-            model = body["model"] if body["model"] in served(endpoint) else endpoint.model
-            return (await service.pool.question(endpoint.name, path, body | {"model": model})).body
-    except TimeoutError:
-        raise TransientError(f"endpoint {endpoint.name}: no answer within {PATIENCE:g} s") from None
 
-
-async def _of_llamacpp(service: Service, endpoint: EndpointStatus, path: str, body: JSON) -> JSON:
     async def ask(there: str, what: JSON) -> JSON:
         try:
             value = json.loads((await service.pool.question(endpoint.name, there, what)).body)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise TransientError(f"endpoint {endpoint.name}: its answer could not be read")
+            raise OddTokensError("what it answered is no JSON object")
         return value
 
-    if template := template_of(path, body):
-        body = prompt_of_template(body, await ask("/apply-template", template))
-    return told_by_llamacpp(path, await ask(path, asked_of_llamacpp(path, body)), endpoint.window)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            if endpoint.kind != "llamacpp":
+                model = body["model"] if body["model"] in served(endpoint) else endpoint.model
+                return told_by_vllm(path, await ask(path, body | {"model": model}))
+            if template := template_of(path, body):
+                body = prompt_of_template(body, await ask("/apply-template", template))
+            return told_by_llamacpp(path, await ask(path, asked_of_llamacpp(path, body)), endpoint.window)
+    except TimeoutError:
+        raise TransientError(f"endpoint {endpoint.name}: no answer within {PATIENCE:g} s") from None
+    except OddTokensError as error:
+        raise TransientError(f"endpoint {endpoint.name}: {error}") from None

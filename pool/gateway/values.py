@@ -57,7 +57,13 @@ def parsed(raw: bytes) -> dict[str, Any]:
         raise wrong("the body is not a JSON object", code="invalid_json")
     if beyond and (where := next(_beyond(body, ""), "")):
         raise wrong(f"{where} is no number that a server could read: NaN, Infinity or too large", where)
-    return body
+    return {**body, **_whole(body)}
+
+
+def _whole(body: JSON) -> dict[str, Any]:
+    """What counts something is a whole number, however a client writes it: 10.0 is 10 (JavaScript knows no other)."""
+    told = ((name, body[name]) for name in WHOLE & body.keys())
+    return {name: int(value) for name, value in told if isinstance(value, float) and value.is_integer()}
 
 
 def _only_scored(body: JSON, name: str) -> bool:
@@ -152,6 +158,10 @@ FIELDS: dict[str, Check] = {
     "tool_choice": _choice,
     "logprobs": _likely,
 }
+WHOLE = {
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "min_tokens", "top_logprobs", "top_k",
+    "stream_interval", "seed", "logprobs", "prompt_logprobs",
+}  # fmt: skip
 PART = (str, dict)
 
 

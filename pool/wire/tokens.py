@@ -27,6 +27,10 @@ KNOWN = {  # what of vLLM's fields can be said to llama.cpp
 DEFAULTS = {"add_generation_prompt": True, "continue_final_message": False}  # what it does anyway
 
 
+class OddTokensError(TransientError):
+    """A server's answer to such a question is none; another one's may be."""
+
+
 def template_of(path: str, body: Mapping[str, Any]) -> JSON | None:
     """The chat whose prompt is to be asked for first; None for a question about text."""
     if path != TOKENIZE or "messages" not in body:
@@ -35,10 +39,10 @@ def template_of(path: str, body: Mapping[str, Any]) -> JSON | None:
 
 
 def prompt_of_template(body: Mapping[str, Any], answer: Mapping[str, Any]) -> JSON:
-    """The question about a chat as one about its prompt. Raises TransientError for an answer without any."""
+    """The question about a chat as one about its prompt. Raises OddTokensError for an answer without any."""
     prompt = answer.get("prompt")
     if not isinstance(prompt, str):
-        raise TransientError("the server made no prompt of the messages")
+        raise OddTokensError("the server made no prompt of the messages")
     rest = {name: value for name, value in body.items() if name not in ("messages", "tools", "chat_template_kwargs")}
     return rest | {"prompt": prompt}
 
@@ -60,15 +64,25 @@ def asked_of_llamacpp(path: str, body: Mapping[str, Any]) -> JSON:
     }
 
 
+def told_by_vllm(path: str, answer: Mapping[str, Any]) -> JSON:
+    """Its answer as it is. Raises OddTokensError for one that does not say what was asked."""
+    count = answer.get("count")
+    if path == TOKENIZE and not (isinstance(count, int) and not isinstance(count, bool) and count >= 0):
+        raise OddTokensError("what it answered holds no count of tokens")
+    if path != TOKENIZE and not isinstance(answer.get("prompt"), str):
+        raise OddTokensError("what it answered holds no text")
+    return dict(answer)
+
+
 def told_by_llamacpp(path: str, answer: Mapping[str, Any], window: int | None) -> JSON:
-    """Its answer in vLLM's words. Raises TransientError for one that cannot be read."""
+    """Its answer in vLLM's words. Raises OddTokensError for one that cannot be read."""
     if path != TOKENIZE:
         if not isinstance(answer.get("content"), str):
-            raise TransientError("the server gave no text")
+            raise OddTokensError("the server gave no text")
         return {"prompt": answer["content"]}
     tokens = answer.get("tokens")
     if not isinstance(tokens, list):
-        raise TransientError("the server gave no tokens")
+        raise OddTokensError("the server gave no tokens")
     whole = all(isinstance(token, dict) for token in tokens) and bool(tokens)
     return {
         "count": len(tokens),

@@ -406,3 +406,21 @@ async def test_a_virtual_model_speaks_it_with_pings_while_it_drafts(gateway: Ope
         events = read(text)
         assert told(events)["content"] == [{"type": "text", "text": LONG}]
         assert sum(event["type"] == "ping" for event in events) >= 3
+
+
+async def test_what_only_suggests_how_to_think_is_left_out_for_a_virtual_model(gateway: Open) -> None:
+    vote = {"virtual": {"v": {"kind": "vote", "tiers": ["small"]}}}
+    think = {"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}}
+    async with pretend_vllm(["yes"] * 8) as server, gateway(server, pool=vote) as house:
+        for model, sent in (("v", False), ("small", True)):
+            answer = await house.client.post(PATH, json=ASKED | think | {"model": model})
+            assert answer.status_code == 200, answer.text
+            assert ("reasoning_effort" in server.requests[-1].body) is sent
+            assert ("chat_template_kwargs" in server.requests[-1].body) is sent
+        answer = await house.client.post(
+            "/v1/responses", json={"model": "v", "input": "x", "reasoning": {"effort": "low"}}
+        )
+        assert answer.status_code == 200, answer.text
+        for field, value in (("reasoning_effort", "low"), ("top_p", 0.5)):
+            refused = await house.chat({"model": "v", field: value})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)

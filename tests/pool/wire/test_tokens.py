@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.errors import PermanentError, TransientError
-from pool.wire.tokens import asked_of_llamacpp, prompt_of_template, template_of, told_by_llamacpp
+from pool.wire.tokens import asked_of_llamacpp, prompt_of_template, template_of, told_by_llamacpp, told_by_vllm
 
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 
@@ -58,3 +58,20 @@ def test_its_answers_are_told_as_vllm_tells_them() -> None:
 def test_an_answer_without_what_was_asked_for_is_no_answer(path: str, answer: dict[str, Any]) -> None:
     with pytest.raises(TransientError):
         told_by_llamacpp(path, answer, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        (TOKENIZE, {}),
+        (TOKENIZE, {"count": "http://10.0.0.1"}),
+        (TOKENIZE, {"count": True}),
+        (TOKENIZE, {"count": -1}),
+        (DETOKENIZE, {"count": 3}),
+        (DETOKENIZE, {"prompt": None}),
+    ],
+)
+def test_an_answer_of_vllms_that_says_nothing_of_the_kind_is_a_passing_fault(path: str, answer: dict[str, Any]) -> None:
+    with pytest.raises(TransientError, match="holds no"):
+        told_by_vllm(path, answer)
+    assert told_by_vllm(TOKENIZE, {"count": 0, "tokens": [], "more": 1}) == {"count": 0, "tokens": [], "more": 1}

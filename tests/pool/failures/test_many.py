@@ -40,7 +40,8 @@ async def test_a_session_that_came_once_leaves_little_behind() -> None:
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] / 300
     tracemalloc.stop()
-    assert grown < 4096, f"{grown:.0f} bytes of each session"
+    # 1.2 KB of it is the table of how long its program stays away between turns; of these 1,000 are kept
+    assert grown < 4608, f"{grown:.0f} bytes of each session"
     assert dispatch.in_flight("a") == 0
 
 

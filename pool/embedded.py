@@ -77,7 +77,8 @@ async def serve_embedded(
     """Serve the embedded model for as long as the block runs; gives the endpoint to put into a PoolConfig.
 
     The child has its own process group, an empty environment, a key that nobody else knows, and ends with this process.
-    Its words go to ``log``. Where it ends by itself that is logged and ``ended`` is called. Raises EmbeddedError when xllamacpp or the weights are missing, or it does not start.
+    Its words go to ``log``. Where it ends by itself that is logged and ``ended`` is called. Raises EmbeddedError when
+    xllamacpp or the weights are missing, or it does not start.
     """
     weights = await asyncio.to_thread(find_weights, config, environ)
     key = secrets.token_urlsafe(24)

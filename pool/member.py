@@ -171,6 +171,13 @@ class Member:
             transfer_rate=config.transfer_rate,
         )
 
+    @property
+    def trouble(self) -> str:
+        """Why it is sent nothing, in words."""
+        if self.draining:
+            return f"endpoint {self.name}: draining (swarm pool admit {self.name} takes that back)"
+        return self.last_error or f"endpoint {self.name}: {self.phase}"
+
     def status(self, sessions: int = 0) -> EndpointStatus:
         """This member as people see it."""
         record, seen = self.record, self._snapshot or UNKNOWN

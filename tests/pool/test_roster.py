@@ -215,3 +215,14 @@ async def test_loop_survives_a_server_that_dies_and_comes_back() -> None:
             await server.start()
             await until(lambda: member.state == "up")
             assert member.site().warmth < 1
+
+
+async def test_a_member_that_drains_says_so_as_its_trouble() -> None:
+    async with pretend_vllm() as server:
+        seen = member(server, Clock())
+        async with seen.endpoint:
+            await seen.probe()
+        assert seen.trouble == "endpoint a: idle"
+        seen.draining = True
+        assert "draining" in seen.trouble
+        assert "swarm pool admit a" in seen.trouble

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,12 @@ from pool.pretend.server import PretendServer
 SIZES = ("block_size", "num_gpu_blocks", "max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs")
 SPEEDS = ("step_base", "step_per_sequence", "prefill_per_token", "prefill_quadratic")
 READY = "ready"
+LAST_PORT, MOST_ENGINES = 65_535, 1024
+ANY = float("inf")
+BOUNDS = (  # what each number may be at least, and at most
+    ("port", 0, LAST_PORT), ("engines", 1, MOST_ENGINES), ("window", 1, ANY), ("stream_interval", 1, ANY),
+    *((name, 1, ANY) for name in SIZES), *((name, 0, ANY) for name in SPEEDS),
+)  # fmt: skip
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -39,7 +46,15 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=defaults[name])
     for name in SPEEDS:
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=defaults[name], help="seconds")
-    return parser.parse_args(argv)
+    told = parser.parse_args(argv)
+    for name, least, most in BOUNDS:
+        value = getattr(told, name)
+        if value is not None and not least <= value <= most:
+            upto = "on" if most == ANY else f"to {most}"
+            parser.error(f"--{name.replace('_', '-')}: {value} is none of those from {least} {upto}")
+    if told.port and told.port + told.engines - 1 > LAST_PORT:
+        parser.error(f"--port {told.port}: {told.engines} engines need ports beyond {LAST_PORT}")
+    return told
 
 
 def servers(told: argparse.Namespace) -> list[PretendServer]:
@@ -69,7 +84,12 @@ async def serve(told: argparse.Namespace) -> None:
     async with contextlib.AsyncExitStack() as stack:
         urls = []
         for server in servers(told):
-            await server.start()
+            try:
+                await server.start()
+            except OSError as error:
+                raise SystemExit(
+                    f"cannot listen on port {server.port}: {os.strerror(error.errno or 0)}; take another --port"
+                ) from None
             stack.push_async_callback(server.stop)
             urls.append(server.url)
         sys.stdout.write(f"{READY} {' '.join(urls)}\n")

@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
 from pool.config import EndpointConfig
-from pool.errors import EndpointDeadError, PoolConfigError, PoolError, TransientError
+from pool.errors import BrokenError, EndpointDeadError, PoolConfigError, PoolError, TransientError
 from pool.wire.faults import classify
 from pool.wire.stream import Event, Splitter
 
@@ -203,12 +203,15 @@ class Channel:
         """Turns what the library raises into the room's errors."""
         try:
             yield
+        except aiohttp.ClientSSLError as error:
+            told = f"endpoint {self.name}: {_untrusted(error)} at {self._config.url}"
+            raise EndpointDeadError(told, reached=False) from error
         except aiohttp.ClientConnectorError as error:
             told = f"endpoint {self.name}: nobody listens at {self._config.url} ({_reason(error.os_error)})"
             raise EndpointDeadError(told, reached=False) from error
         except BROKEN as error:
             told = f"endpoint {self.name}: the connection to {self._config.url} broke ({_reason(error)})"
-            raise TransientError(told) from error
+            raise BrokenError(told) from error
 
     def hidden(self, text: str) -> str:
         """What a server said, without our key: some servers echo what they were sent."""
@@ -273,6 +276,15 @@ def _traced() -> aiohttp.TraceConfig:
 async def _reused(_: aiohttp.ClientSession, context: Any, __: aiohttp.TraceConnectionReuseconnParams) -> None:
     if context.trace_request_ctx is not None:
         context.trace_request_ctx["again"] = True
+
+
+def _untrusted(error: aiohttp.ClientSSLError) -> str:
+    """Somebody listens, and no connection can be made that is encrypted as it must be: what is wrong, and the mend."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return (
+            f"its certificate is not trusted ({error.certificate_error}); mend it, or SSL_CERT_FILE, for what listens"
+        )
+    return "it speaks no https that we understand; write http:// where it has no encryption, for what listens"
 
 
 def _reason(error: BaseException) -> str:

@@ -83,6 +83,9 @@ def _alive(patient: Patient) -> Found:
         yield "fail", "its engine stands still with work in hand", why, "start it anew, and look into its log"
     elif status.phase == "asleep":
         yield "fail", "its engine sleeps", "requests to it would wait for ever", "wake it: POST /wake_up"
+    elif "a web page" in told or "with 404" in told:
+        why = "it answers, yet not as a model server: this is no OpenAI-compatible address"
+        yield "fail", told, why, "mend url of this endpoint: GET url/v1/models must list its models"
     elif status.state == "down" or status.phase == "unknown":
         yield "fail", told, "nothing can be sent to it", "start it, or mend url (or api_key) of this endpoint"
     elif status.phase == "silent":

@@ -22,7 +22,7 @@ from pool.errors import PoolConfigError
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
-from swarm.cli.pool.given import KeyOption, configured, no_key_without, server, with_embedded
+from swarm.cli.pool.given import KeyOption, configured, no_key_without, server, told_for_urls, with_embedded
 from swarm.errors import ConfigError
 
 SWEEP_HEADERS = (
@@ -156,8 +156,9 @@ def _sessions(trace: str) -> tuple[Session, ...]:
 @asynccontextmanager
 async def _target(whom: Whom) -> AsyncIterator[Target]:
     if whom.endpoint is not None:
-        async with straight(whom.endpoint, whom.exact) as one:
-            yield one
+        with told_for_urls():
+            async with straight(whom.endpoint, whom.exact) as one:
+                yield one
     elif whom.pool is not None:
         async with with_embedded(whom.pool) as config, through(config, whom.tier, whom.exact) as tier:
             yield tier

@@ -15,7 +15,7 @@ from pool.embedded import shortage
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
-from swarm.cli.pool.given import KeyOption, no_key_without, server
+from swarm.cli.pool.given import KeyOption, for_urls, no_key_without, server
 
 
 def doctor(
@@ -33,6 +33,8 @@ def doctor(
         no_key_without("a URL", key_env)
     pool = _of(urls, key_env) if urls else door.loaded(ctx, config).settings.pool
     found = (*door.run(check_up(pool, idle=not quick)), *_embedded(pool.embedded))
+    if urls:
+        found = tuple(one.model_copy(update={"what": for_urls(one.what), "mend": for_urls(one.mend)}) for one in found)
     if json:
         screen.document([finding.model_dump(mode="json") for finding in found])
     else:

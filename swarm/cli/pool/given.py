@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated
 
 import typer
@@ -13,10 +13,19 @@ from pydantic import SecretStr, ValidationError
 
 from pool.config import AUTO, EndpointConfig, PoolConfig
 from pool.embedded import serve_embedded
+from pool.errors import PoolError
 from swarm.config import Settings, missing_keys
 from swarm.config_text import problems
 from swarm.errors import ConfigError
 
+OPTIONS = {  # of a server that is named by its address
+    "set api_key of this endpoint to": "name with --key-env the variable that holds",
+    "mend model of this endpoint": "name one of these with --model",
+    "mend url (or api_key) of this endpoint": "mend the URL (or --key-env)",
+    "set url of this endpoint to": "give as URL",
+    "mend url of this endpoint": "mend the URL",
+    "mend url or api_key": "mend the URL, or --key-env",
+}
 KeyOption = Annotated[
     str | None,
     typer.Option(
@@ -66,6 +75,23 @@ def no_key_without(address: str, key_env: str | None) -> None:
     """Raises ConfigError for a key whose server is not named beside it: those of a swarm.toml have theirs there."""
     if key_env is not None:
         raise ConfigError(f"--key-env is the key of {address}, which is missing", "servers of swarm.toml: api_key_env")
+
+
+def for_urls(text: str) -> str:
+    """Words about an endpoint's settings as they are meant where it was given on the command line."""
+    for setting, option in OPTIONS.items():
+        text = text.replace(setting, option)
+    return text
+
+
+@contextmanager
+def told_for_urls() -> Iterator[None]:
+    """Errors out of the block name options in place of settings. Raises what the block raises."""
+    try:
+        yield
+    except PoolError as error:
+        error.args = (for_urls(str(error)), *error.args[1:])
+        raise
 
 
 def _key(variable: str) -> SecretStr:

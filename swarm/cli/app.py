@@ -118,7 +118,7 @@ def swarm(
 _MENDS: tuple[tuple[type[Exception], str], ...] = (
     (EmbeddedError, "see what the embedded model needs with: swarm pool doctor"),
     (NoEndpointError, "see what is wrong with each server with: swarm pool doctor"),
-    (PoolConfigError, "see what the command takes with --help, and each server with: swarm pool status"),
+    (PoolConfigError, "see each server with: swarm pool status"),
     (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
     (SandboxError, "see what is missing with: swarm doctor"),
 )
@@ -133,12 +133,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _flushed(end.code if isinstance(end.code, int) else Code.OK if end.code is None else Code.FAULT)
     except (SwarmError, PoolError, SandboxError) as error:
         code = code_of(error)
-        screen.failure(str(error), _mend(error), code, as_json="--json" in words)
+        screen.failure(*_parted(error), code, as_json="--json" in words)
         return _flushed(code)
     except Exception as error:  # noqa: BLE001  # the last door: a traceback goes to a file, never to a person
         _unexpected(error, as_json="--json" in words)
         return _flushed(Code.UNEXPECTED)
     return _flushed(Code.OK)
+
+
+def _parted(error: Exception) -> tuple[str, str]:
+    """What is wrong, and the mend; the pool says both in one line, the mend last."""
+    text = str(error)
+    what, _, mend = text.rpartition("; ")
+    if isinstance(error, PoolConfigError) and what and "\n" not in text:
+        return what, mend
+    return text, _mend(error)
 
 
 def _mend(error: Exception) -> str:
@@ -156,6 +165,7 @@ def code_of(error: Exception) -> Code:
         (TaskNotFoundError, Code.NOT_FOUND),
         (RepositoryNotFoundError, Code.NOT_FOUND),
         (TaskError, Code.TASK),
+        (PoolConfigError, Code.CONFIG),
         (PoolError, Code.POOL),
         (SandboxError, Code.SANDBOX),
     )

@@ -21,6 +21,7 @@ from swarm.config import Settings
 from swarm.errors import ConfigError, DaemonError
 from swarm.pool_client import DAEMON, GATEWAY, PoolClient
 
+NOWHERE = "there is no swarm.toml"
 LOOK = 4.0  # seconds for a server to show that it lives
 EXAM = 120.0  # seconds for what it can do
 
@@ -34,10 +35,20 @@ SocketOption = Annotated[
 def running(ctx: typer.Context, config: Path | None, socket: Path | None) -> Settings:
     """The settings that lead to a running pool: a socket alone does. Raises ConfigError."""
     if socket is None:
-        return door.loaded(ctx, config).settings
+        return _found(ctx, config)
     if config is not None:
         raise ConfigError("--socket and --config both say where the pool is", "give one of the two")
     return Settings(pool=PoolConfig(gateway=GatewayConfig(socket=str(socket.expanduser().absolute()))))
+
+
+def _found(ctx: typer.Context, config: Path | None) -> Settings:
+    try:
+        return door.loaded(ctx, config).settings
+    except ConfigError as error:
+        if not str(error).startswith(NOWHERE):
+            raise
+        mend = "name the socket of a running gateway with --socket (swarm pool serve --socket PATH makes one)"
+        raise ConfigError(str(error), f"{mend}, or {error.mend}") from None
 
 
 def doors(settings: Settings) -> list[PoolClient]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from pool.config import NAME
-from pool.errors import PoolConfigError
+from pool.config import NAME, EndpointConfig
+from pool.errors import PoolConfigError, PoolError
+from pool.types import EndpointStatus
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.pool import live
 from swarm.cli.pool.given import KeyOption, server
+from swarm.cli.pool.serve import absent
 from swarm.config import Settings
 from swarm.pool_client import PoolClient
 
 T = TypeVar("T")
+Statuses = tuple[EndpointStatus, ...]
+LOOK = 3.0  # seconds for a server that joins to show how it is
 
 
 def _name(value: str) -> str:
@@ -51,8 +57,12 @@ def add(
     told = {"name": name, "url": url, "tier": tier, "model": model, "tools": tools, "scheduling": scheduling}
     endpoint = server({**told, "max_in_flight": max_in_flight}, key_env)
     settings = live.running(ctx, config, socket)
-    whose = door.run(_asked(settings, lambda client: client.add(endpoint)))[0]
+    whose, (before, after) = door.run(_asked(settings, lambda client: _joined(client, endpoint)))
     _say(name, "joining", f"{name} joins the tier {tier} of {whose}; see it with: swarm pool status", json=json)
+    if tier not in {one.tier for one in before}:
+        screen.hint(f"the tier {tier} is new: {name} is alone in it")
+    for words in absent([one for one in after if one.name == name]):
+        screen.hint(words)
 
 
 def drain(
@@ -69,7 +79,7 @@ def drain(
     words = f"{name} is empty: stop it, or let it go with: swarm pool remove {name}" if empty else f"{name} drains"
     _say(name, "drained" if empty else "draining", words, json=json)
     if wait and not empty:
-        raise PoolConfigError(f"{name} still has requests in flight after {wait:g} s; they end by themselves")
+        raise PoolError(f"{name} still has requests in flight after {wait:g} s; they end by themselves")
 
 
 def admit(
@@ -81,8 +91,9 @@ def admit(
 ) -> None:
     """Take a drain back."""
     settings = live.running(ctx, config, socket)
-    door.run(_asked(settings, lambda client: client.admit(name)))
-    _say(name, "admitted", f"{name} is sent requests again", json=json)
+    drained = door.run(_asked(settings, lambda client: _admitted(client, name)))[1]
+    words = f"{name} is sent requests again" if drained else f"{name} was not draining; nothing changed"
+    _say(name, "admitted", words, json=json)
 
 
 def remove(
@@ -96,6 +107,25 @@ def remove(
     settings = live.running(ctx, config, socket)
     door.run(_asked(settings, lambda client: client.remove(name)))
     _say(name, "removed", f"{name} is no longer in the pool", json=json)
+
+
+async def _joined(client: PoolClient, endpoint: EndpointConfig) -> tuple[Statuses, Statuses]:
+    """Join an endpoint; how all stood before, and stand once this one was looked at or `LOOK` seconds are over."""
+    before = after = await client.status()
+    await client.add(endpoint)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK):
+            while not any(one.name == endpoint.name and one.state != "unknown" for one in after):
+                await asyncio.sleep(0.1)
+                after = await client.status()
+    return before, after
+
+
+async def _admitted(client: PoolClient, name: str) -> bool:
+    """Take a drain back; whether there was one."""
+    drained = any(one.name == name and one.draining for one in await client.status())
+    await client.admit(name)
+    return drained
 
 
 async def _asked(settings: Settings, question: Callable[[PoolClient], Awaitable[T]]) -> tuple[str, T]:

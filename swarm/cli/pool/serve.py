@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from pool.errors import PoolError
 from pool.gateway.service import Service
 from pool.gateway.serving import Listening, listening, until_signalled
 from pool.router import Pool
+from pool.types import EndpointStatus
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.pool.given import KeyOption, configured, no_key_without, server, with_embedded
@@ -67,8 +69,17 @@ async def _serve(config: PoolConfig, *, as_json: bool) -> None:
         await asyncio.gather(*(_look(pool, tier) for tier in config.tiers))
         _quiet_collector()
         _announce(config.gateway, here, as_json=as_json)
+        for words in absent(pool.status()):
+            screen.hint(words)
         await until_signalled(here)
         screen.hint("draining; a second signal stops at once")
+
+
+def absent(found: Sequence[EndpointStatus]) -> Iterator[str]:
+    """A warning for each server that cannot be asked now."""
+    for one in found:
+        if why := one.misfit or ("" if one.state == "up" else one.last_error or f"endpoint {one.name}: {one.phase}"):
+            yield f"warning: {why}; it is asked as soon as it answers (swarm pool doctor tells more)"
 
 
 def _quiet_collector() -> None:

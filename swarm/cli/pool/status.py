@@ -38,7 +38,7 @@ def status(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show each model server; exit code 8 when a tier has none alive.
+    """Show each model server; exit code 8 when a tier that has servers has none alive.
 
     Asks a running gateway or daemon, and looks from here when none answers. In "can", + is what was seen to work,
     - what was seen not to, ? what was not tried.
@@ -55,7 +55,8 @@ def status(
         screen.hint(f"as seen from {whose}")
         if resting:
             screen.hint(f'the embedded model (tier "{resting}") is not started: {STARTS_IT}')
-    _judge(settings.pool.tiers, found, started_elsewhere=resting if found else None)
+    tiers = settings.pool.tiers if whose == "here" else tuple(one.tier for one in found)
+    _judge(tiers, found, started_elsewhere=resting if found else None)
 
 
 def _print(found: Sequence[EndpointStatus], *, verbose: bool) -> None:

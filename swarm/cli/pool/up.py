@@ -212,10 +212,19 @@ async def _member(endpoints: Sequence[EndpointConfig], settings: Settings | None
         return
     async with AsyncExitStack() as stack:
         for endpoint in endpoints:
-            async with reach(settings) as client:
-                await client.add(endpoint)
+            await _join(endpoint, settings)
             stack.push_async_callback(_leave, endpoint.name, settings)
         yield
+
+
+async def _join(endpoint: EndpointConfig, settings: Settings) -> None:
+    """Raises ConfigError for a name that is taken, DaemonError where no pool runs."""
+    async with reach(settings) as client:
+        try:
+            await client.add(endpoint)
+        except PoolConfigError as error:
+            mend = f"take it out first: swarm pool remove {endpoint.name}"
+            raise ConfigError(str(error).partition(";")[0], mend) from None
 
 
 async def _leave(name: str, settings: Settings) -> None:

@@ -97,7 +97,7 @@ def mended() -> Iterator[None]:
     try:
         yield
     except PoolConfigError as error:
-        raise ConfigError(str(error), "see `swarm pool plan --help` and `swarm pool recipe --help`") from None
+        raise ConfigError(str(error), "see what this command takes with --help") from None
 
 
 def planned(asked: Asked, model: Model, on: Gpu) -> Plan:

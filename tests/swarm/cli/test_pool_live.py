@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pool.config import EndpointConfig, GatewayConfig, PoolConfig
 from pool.errors import NoEndpointError
+from pool.gateway.service import Service
+from pool.gateway.serving import listening
+from pool.router import Pool
 from pool.testing import pretend_vllm
 from pool.types import EndpointStatus, Trait
+from swarm.cli.pool.serve import absent
 from swarm.cli.pool.status import _judge, abilities, row
 
 HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'
@@ -176,7 +183,7 @@ def test_explain_shows_who_was_left_out_and_what_came_of_it(swarm) -> None:
     told = json.loads(swarm("pool", "explain", "r-1", "--json").out)
     assert told["rows"][0]["seconds"] == {"queue": 0.5, "prefill": 0.25}
     lost = swarm("pool", "explain", "r-2")
-    assert lost.code == 8
+    assert lost.code == 3
     assert "not remembered" in lost.err
     assert "an answer tells its id in the header X-Request-Id" in lost.err
     assert "is no request's id" in swarm("pool", "explain", "../status").err
@@ -195,7 +202,7 @@ def test_a_socket_alone_leads_to_a_running_pool(swarm, installation, tmp_path: P
 def test_names_and_tiers_that_would_mean_something_else_are_refused(swarm) -> None:
     for verb in ("drain", "admit", "remove"):
         ran = swarm("pool", verb, "../status")
-        assert (ran.code, "is no endpoint's name" in ran.err) == (8, True)
+        assert (ran.code, "is no endpoint's name" in ran.err) == (3, True)
     for words in (("add", "b", "http://h"), ("up", "agents", "--model", "qwen3-8b"), ("up", "--embedded")):
         ran = swarm("pool", *words, "--tier", "auto")
         assert (ran.code, "is the one that a policy chooses" in ran.err) == (3, True)
@@ -216,7 +223,7 @@ async def test_a_key_from_the_environment_opens_a_server_named_by_its_address(sw
 def test_refusals_of_the_daemon_reach_the_person_in_words(swarm) -> None:
     for words in (("add", "box", "http://h"), ("drain", "x"), ("admit", "x"), ("remove", "x")):
         ran = swarm("pool", *words)
-        assert ran.code == 8, ran.err
+        assert ran.code == 3, ran.err
         assert "endpoint" in ran.err
         assert "mend: " in ran.err
 
@@ -230,3 +237,85 @@ def test_nothing_is_changed_without_a_daemon_and_a_wrong_setting_is_named(swarm,
     assert (ran.code, "tools: must be one of" in ran.err) == (3, True)
     ran = swarm("pool", "add", "b", "http://h", "--key-env", "SWARM_NO_SUCH_KEY", cwd=tmp_path)
     assert "SWARM_NO_SUCH_KEY is not set" in ran.err
+
+
+def test_status_warns_of_servers_that_cannot_be_asked() -> None:
+    dead = one(name="x", state="down", phase="dead", last_error="endpoint x: nobody listens at http://h")
+    keyless = one(name="y", misfit="endpoint y: it wants another key")
+    said = list(absent([one(), dead, keyless]))
+    assert ["nobody listens" in said[0], "another key" in said[1], len(said)] == [True, True, 2]
+
+
+def test_a_pool_command_without_a_swarm_toml_names_the_socket(swarm, tmp_path: Path) -> None:
+    for words in (("status",), ("explain", "req-1"), ("drain", "a")):
+        ran = swarm("pool", *words, cwd=tmp_path)
+        assert ran.code == 3
+        assert "--socket" in ran.err
+
+
+async def test_members_of_a_running_gateway_are_told_as_they_are(swarm, tmp_path: Path, short: Path) -> None:
+    """A dead one is warned of, a new tier named, a drain seen, and the exit code is by the tiers that are there."""
+    async with (
+        pretend_vllm() as server,
+        Pool(gateway_for(server.url, short)) as pool,
+        listening(Service.of(pool, {})),
+    ):
+        await pool.ready("t")
+
+        async def said(*words: str) -> Any:
+            return await asyncio.to_thread(swarm, "pool", *words, "--socket", str(short / "g.sock"), cwd=tmp_path)
+
+        assert "was not draining" in (await said("admit", "box")).out
+        dead = await said("add", "dead", "http://127.0.0.1:9", "--tier", "other")
+        assert (dead.code, "the tier other is new" in dead.err, "nobody listens" in dead.err) == (0, True, True)
+        assert (await said("status")).code == 8  # of the tier other
+        assert (await said("remove", "dead")).code == 0
+        assert (await said("status")).code == 0
+        await said("drain", "box")
+        assert "sent requests again" in (await said("admit", "box")).out
+        unknown = await said("drain", "nobody")
+        assert (unknown.code, "there is no endpoint nobody" in unknown.err) == (3, True)
+        again = await said("add", "box", server.url)
+        assert (again.code, "already" in again.err, "remove it first" in again.err) == (3, True, True)
+        await server.stop()
+        while pool.status()[0].state != "down":  # noqa: ASYNC110  seen from outside
+            await asyncio.sleep(0.05)
+        assert (await said("status")).code == 8
+
+
+def gateway_for(url: str, folder: Path) -> PoolConfig:
+    gateway = GatewayConfig(port=0, socket=str(folder / "g.sock"), drain_notice=0.0)
+    return PoolConfig(endpoints=(EndpointConfig(name="box", url=url, tier="t"),), gateway=gateway, probe_interval=0.1)
+
+
+def test_wrong_addresses_of_a_gateway_are_told_with_their_own_mend(swarm, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        cases = {
+            ("--port", port): "take another --port",
+            ("--port", "0", "--socket", "/none/x.sock"): "take another --socket",
+            ("--port", "0", "--host", "0.0.0.0"): "or listen on 127.0.0.1",  # noqa: S104  refused
+        }
+        for words, mend in cases.items():
+            ran = swarm("pool", "serve", "--endpoint", "http://127.0.0.1:9", *words, cwd=tmp_path)
+            assert ran.code == 3, ran.err
+            assert mend in " ".join(ran.err.split())
+            assert "swarm pool status" not in ran.err
+
+
+async def test_a_server_given_by_url_is_mended_by_options_and_a_web_page_is_no_server(swarm, tmp_path: Path) -> None:
+    async def page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        text = b"<html><title>Shop</title></html>"
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n" % len(text))
+        writer.write(text)
+        writer.close()
+
+    web = await asyncio.start_server(page, "127.0.0.1", 0)
+    async with web:
+        port = web.sockets[0].getsockname()[1]
+        ran = await asyncio.to_thread(swarm, "pool", "doctor", "--quick", f"http://127.0.0.1:{port}", cwd=tmp_path)
+        tls = await asyncio.to_thread(swarm, "pool", "doctor", "--quick", f"https://127.0.0.1:{port}", cwd=tmp_path)
+    assert "no OpenAI-compatible address" in ran.out
+    assert "of this endpoint" not in ran.out + tls.out
+    assert "nobody listens" not in tls.out
+    assert "write http://" in tls.out

@@ -50,10 +50,14 @@ def status(service: Service) -> dict[str, Any]:
 
 def explained(service: Service, number: str) -> dict[str, Any]:
     """Why a request went where it went. Raises RefusedError (404) for one that is not remembered."""
-    decision = service.pool.explain(number)
+    decision, ended = service.pool.explain(number), service.ended(number)
     if decision is None:
-        words = f"request {number[:100]} is not remembered; only the latest ones are"
-        raise RefusedError(Refusal(404, words, "no_such_request"))
+        words = "is not remembered; only the latest ones are, and of refused ones as many"
+        if ended:
+            words = f"was placed nowhere as a whole; it ended with {ended}"
+        raise RefusedError(Refusal(404, f"request {number[:100]} {words}", "no_such_request"))
+    if ended:
+        decision = dataclasses.replace(decision, reason=f"{decision.reason}; it ended with {ended}")
     rows = tuple(decision.rows)
     told = dataclasses.asdict(dataclasses.replace(decision, rows=rows))
     told["rows"] = [dataclasses.asdict(row) | {"total": row.total} for row in rows]

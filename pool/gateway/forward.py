@@ -69,19 +69,20 @@ async def answer(service: Service, exchange: Exchange, job: Job) -> None:
         except GoneError:
             job.status = GONE
         except PoolError as error:
-            await refuse(exchange, job, told(service, error, job.number))
+            await refuse(service, exchange, job, told(service, error, job.number))
         except RefusedError as error:
-            await refuse(exchange, job, error.refusal)
+            await refuse(service, exchange, job, error.refusal)
         finally:
             running.dec()
             _count(service, job, settle)
 
 
-async def refuse(exchange: Exchange, job: Job, refusal: Refusal) -> None:
+async def refuse(service: Service, exchange: Exchange, job: Job, refusal: Refusal) -> None:
     """Tell the client. The pool has spent the one budget of retries, so the client is asked to add none of its own."""
     job.status = "torn" if exchange.started else str(refusal.status)
     if refusal.status >= 500 and refusal.retry_after is None:
         exchange.extra.append((b"x-should-retry", b"false"))
+    service.remember(job.number, f"{job.status} {refusal.message}")
     await exchange.refuse(refusal)
 
 

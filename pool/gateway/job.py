@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -55,10 +54,8 @@ def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -
         request_class=caller.lowered(class_of(exchange.headers) or wanted),
         deadline=deadline_of(exchange.headers, service.config.deadline, stream=asked.stream),
     )
-    number = f"req-{secrets.token_hex(16)}"
-    exchange.extra.append((b"x-request-id", number.encode()))
     named = {**body, "session_id": identity.session}  # left out again for servers that would not know the field
-    return Job(asked.with_body(named), caller, frame, number, service.clock(), AsItIs())
+    return Job(asked.with_body(named), caller, frame, exchange.request_id, service.clock(), AsItIs())
 
 
 def tell(exchange: Exchange, told: Iterable[tuple[str, str]]) -> None:

@@ -50,14 +50,18 @@ class Door:
         except GoneError:
             return
         except RefusedError as error:
-            await exchange.refuse(error.refusal)
+            await self._refuse(exchange, error.refusal)
         except PoolError as error:
-            await exchange.refuse(told(self._service, error, exchange.path))
+            await self._refuse(exchange, told(self._service, error, exchange.path))
         except Exception:  # the last door: a person sees no traceback, the log does
             log.exception("a request to %s failed", exchange.path)
             await exchange.refuse(Refusal(500, "the gateway has a fault; its log says more", "internal_error"))
         finally:
             exchange.let_go()
+
+    async def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
+        self._service.remember(exchange.request_id, f"{refusal.status} {refusal.message}")
+        await exchange.refuse(refusal)
 
     async def _answer(self, exchange: Exchange) -> None:
         path = exchange.path

@@ -18,6 +18,8 @@ from pool.tiers.front import Tiers
 Clock = Callable[[], float]
 FRESH = 1.0  # seconds for which it is believed who serves a name
 MOST_NAMES = 10_000
+REMEMBERED = 1_000  # requests of which it is known how they ended, where the pool's decision does not tell
+WORDS = 500  # characters of such an end
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Service:
         self._plain = frozenset(self.pool.config.tiers)
         self._known: dict[str, Target] = {}
         self._known_until = 0.0
+        self._ended: dict[str, str] = {}
 
     @classmethod
     def of(cls, pool: Pool, environ: Mapping[str, str], clock: Clock = time.monotonic) -> Service:
@@ -63,6 +66,16 @@ class Service:
         """Names that are answered by the pool itself: virtual models and `auto`, where it is on."""
         config = self.pool.config
         return tuple(name for name in config.askable if name not in config.tiers)
+
+    def ended(self, number: str) -> str:
+        """How a request ended that failed or that the gateway answered itself; empty where that is not remembered."""
+        return self._ended.get(number, "")
+
+    def remember(self, number: str, how: str) -> None:
+        """Keep how a request ended, for whoever asks why; the oldest is forgotten."""
+        self._ended[number] = how[:WORDS]
+        if len(self._ended) > REMEMBERED:
+            del self._ended[next(iter(self._ended))]
 
     def target(self, name: str) -> Target:
         """What a request's ``model`` means."""

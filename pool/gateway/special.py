@@ -72,6 +72,8 @@ async def _made(service: Service, exchange: Exchange, job: Job) -> None:
             else _whole(exchange, job, heard, request)
         )
         job.status = "200"
+        if reply := heard.reply:
+            service.remember(job.number, f"200, made for {job.asked.model} and told by {reply.endpoint}: {reply.why}")
     finally:
         if reply := heard.reply:
             job.endpoint, job.attempts, job.usage = reply.endpoint, reply.attempts, reply.usage

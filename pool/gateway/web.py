@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -64,7 +65,8 @@ class Exchange:
         self.started = False
         self.complete = False
         self._bare = False
-        self.extra: list[Header] = []
+        self.request_id = f"req-{secrets.token_hex(16)}"
+        self.extra: list[Header] = [(b"x-request-id", self.request_id.encode())]
         self.torn: Callable[[Refusal], bytes] = Refusal.event
         self.refused: Callable[[Refusal], bytes] = Refusal.body
         self._connection: Connection = scope["extensions"][CONNECTION]

@@ -19,7 +19,7 @@ from pool.gateway.keys import hashed
 from pool.gateway.service import Service
 from pool.gateway.serving import Place, listening
 from pool.router import Pool
-from pool.testing import Slow, paced, pretend_vllm
+from pool.testing import Slow, error, paced, pretend_vllm
 from tests.pool.gateway.conftest import HELLO, House, Open
 
 pytestmark = pytest.mark.slow
@@ -316,6 +316,9 @@ async def test_the_unix_socket_is_its_owners_and_serves_both_doors(gateway: Open
             explained = (await client.get(f"/admin/explain/{answer.headers['x-request-id']}")).json()
             assert explained["decision"]["endpoint"] == "a"
             assert (await client.get("/admin/explain/nothing")).status_code == 404
+            refused = await client.post("/v1/chat/completions", json=HELLO | {"model": "nobody"})
+            told = (await client.get(f"/admin/explain/{refused.headers['x-request-id']}")).json()["error"]["message"]
+            assert "it ended with 404 there is no model 'nobody'" in told
             status = (await client.get("/admin/status")).json()
             assert [one["name"] for one in status["endpoints"]] == ["a"]
             assert status["ready"] is True
@@ -375,3 +378,37 @@ async def test_a_socket_that_a_dead_gateway_left_is_taken_over(gateway: Open, tm
     (tmp_path / "dead.sock").rename(path)
     async with gateway(socket=str(path)), local(path) as client:
         assert (await client.get("/metrics")).status_code == 200
+
+
+async def test_what_failed_and_what_a_virtual_model_made_can_be_explained(gateway: Open, tmp_path: Path) -> None:
+    path, vote = tmp_path / "gateway.sock", {"virtual": {"v": {"kind": "vote", "tiers": ["small"]}}, "retries": 0}
+    async with (
+        pretend_vllm(lambda r: error(500, "out of memory") if "fail" in str(r.body["messages"]) else "yes") as server,
+        gateway(server, socket=str(path), pool=vote) as house,
+        local(path) as client,
+    ):
+
+        async def why(**more: object) -> str:
+            answer = await house.chat(dict(more))
+            told = (await client.get(f"/admin/explain/{answer.headers['x-request-id']}")).json()
+            return str(told["decision"]["reason"] if "decision" in told else told["error"]["message"])
+
+        assert "ended" not in await why()
+        assert "it ended with 200, made for v and told by a: " in await why(model="v")
+        failed = await why(messages=[{"role": "user", "content": "fail"}])
+        assert "; it ended with 502 " in failed
+        assert "out of memory" in failed
+
+
+async def test_every_answer_carries_an_id_of_its_own(gateway: Open) -> None:
+    async with pretend_vllm() as server, gateway(server, keys=[ANNA]) as house:
+        auth = {"authorization": "Bearer sk-anna"}
+        answers = [
+            await house.client.post("/v1/chat/completions", json=HELLO),
+            await house.client.post("/v1/chat/completions", content=b"{", headers=auth),
+            await house.client.post("/tokenize", json={"model": "small", "prompt": "x"}, headers=auth),
+            await house.client.post("/v1/messages/count_tokens", json={}, headers=auth),
+            await house.client.get("/v1/nothing", headers=auth),
+        ]
+        assert [answer.status_code for answer in answers] == [401, 400, 200, 400, 404]
+        assert len({answer.headers["x-request-id"] for answer in answers}) == len(answers)

@@ -67,7 +67,10 @@ def cards(config: PoolConfig, endpoints: Sequence[EndpointStatus]) -> list[dict[
         tiers.setdefault(one.tier, []).append(one)
         for model in _models(one):
             models.setdefault(model.id, []).append((one, model))
-    found = {name: _entry(name, "tier", (one.window for one in group), group) for name, group in tiers.items()}
+    found = {
+        name: _entry(name, "tier", (one.window for one in group), group) | {"tiers": [name]}
+        for name, group in tiers.items()
+    }
     for name, rows in models.items():
         windows = (model.window or one.window for one, model in rows)
         entry = _entry(name, "model", windows, [one for one, _ in rows])

@@ -38,6 +38,7 @@ TOKENIZE = "/tokenize"
 PATHS = (TOKENIZE, "/detokenize")
 PATIENCE = 30.0  # seconds for one endpoint
 TRIES = 3  # endpoints that are asked
+BEYOND = ("_M_range_check", "out of range")  # what servers say of a token id that they do not have
 MISSING = {404, 405, 501}  # what a server without the route says
 
 
@@ -100,6 +101,8 @@ async def _passed_on(
                 raise RefusedError(told_of(service, error, path)) from None
             without.append(one.name)
         except PoolError as error:
+            if path != TOKENIZE and any(word in str(error) for word in BEYOND):
+                raise wrong("tokens holds an id that is no token of this model", "tokens") from None
             last = error
         else:
             tell(exchange, (("endpoint", one.name), ("tier", one.tier), ("model", one.model or "")))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pool.bench.verdict import Level
 from pool.errors import PoolConfigError
 
-MISSING = "needs {} (pip install 'agent-swarm[bench]')"
+MISSING = "needs {} (from the checkout: pip install '.[bench]')"
 
 
 def terminal(levels: Sequence[Level], width: int = 76, height: int = 16) -> str:

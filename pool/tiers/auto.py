@@ -37,8 +37,8 @@ class Settled:
     @property
     def why(self) -> str:
         """The reason in words, as a reply records it."""
-        verb = {"start": "", "stay": "stays: ", "climb": "climbs: ", "descend": "steps down: "}[self.move.kind]
-        return f"auto {verb}{self.move.why}{'; old tool results were left out' if self.shortened else ''}"
+        verb = {"start": "", "stay": " stays", "climb": " climbs", "descend": " steps down"}[self.move.kind]
+        return f"auto{verb}: {self.move.why}{'; old tool results were left out' if self.shortened else ''}"
 
 
 class Auto:

@@ -44,7 +44,8 @@ async def fuse(run: Run) -> Reply:
     run.figures["distinct"] = float(len(distinct))
     if len(distinct) == 1 and len(usable) > 1:
         run.stopped = "early" if run.stopped == "done" else run.stopped
-        return run.reply(best, f"all {len(usable)} drafts say the same; no merge was needed")
+        whole = "both" if len(usable) == 2 else f"all {len(usable)}"
+        return run.reply(best, f"{whole} drafts say the same; no merge was needed")
     if len(distinct) < 2 and run.stopped != "done":
         return run.reply(best, f"one draft, unmerged: the {run.stopped} ended it")
     merged = await _merged(run, request, list(distinct.values()))

@@ -76,10 +76,14 @@ async def _counted(run: Run, votes: dict[str, list[Answer]], spoiled: list[Answe
 
 
 def _gained(run: Run, most: int, total: int, *, ruled: bool) -> str:
-    parts = [f"{most} of {total} samples agree"]
+    alone = most == 1 < total
+    parts = [f"no two of {total} samples agree" if alone else f"{most} of {total} samples agree"]
     if ruled:
         parts.append(f"{run.model.judge} ruled, since none had the majority")
-    parts.append("the first sample was outvoted" if run.figures["changed"] else "the first sample already said so")
+    if alone and not ruled:
+        parts.append("the first one stands")
+    else:
+        parts.append("the first sample was outvoted" if run.figures["changed"] else "the first sample already said so")
     spared = run.model.samples - int(run.figures["drawn"])
     if run.stopped == "early" and spared > 0:
         parts.append(f"{spared} samples were spared")

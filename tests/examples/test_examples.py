@@ -89,7 +89,7 @@ async def test_several_models_make_one_answer() -> None:
     assert out.count("391") >= 5
     assert "3 of 3 samples agree" in out
     assert "large accepts" in out
-    assert "auto a session begins on the weakest tier" in out
+    assert "auto: a session begins on the weakest tier" in out
 
 
 @pytest.mark.parametrize("script", ["ask_several_models.py", "chat_with_the_pool.py", "submit_and_wait.py"])

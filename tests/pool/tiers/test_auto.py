@@ -53,7 +53,7 @@ async def test_the_reply_tells_the_tier_and_why() -> None:
     tiers = front(below)
     first, second = await tiers.chat(asked()), await tiers.chat(asked())
     assert (first.tier, second.tier) == ("small", "small")
-    assert first.why == "auto a session begins on the weakest tier"
+    assert first.why == "auto: a session begins on the weakest tier"
     assert "stays" in second.why
 
 

@@ -26,7 +26,10 @@ def explain(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show who could have taken a request, what each would have cost in seconds, and what came of it."""
+    """Show who could have taken a request, what each would have cost in seconds, and what came of it.
+
+    The columns between "hit tokens" and "total" are the parts of that price, in seconds; docs/gateway.md names each.
+    """
     decision = door.run(_decision(live.running(ctx, config, socket), request))
     if json:
         screen.document(dataclasses.asdict(decision))
@@ -43,7 +46,7 @@ def story(decision: Decision) -> Iterator[str]:
     """The decision in a few lines."""
     where = f"went to {decision.endpoint}" if decision.endpoint else "has no place yet"
     yield f"request {one_line(decision.request)} of session {one_line(decision.session or 'none')} {where}"
-    yield f"  because       {one_line(decision.reason, 200)}"
+    yield f"  because       {one_line(decision.reason, 600)}"
     if decision.moved_from:
         yield f"  moved from    {decision.moved_from}"
     yield f"  first token   foreseen {_seconds(decision.expected_ttft)}, came after {_seconds(decision.actual_ttft)}"

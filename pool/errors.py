@@ -10,6 +10,7 @@ PoolError
 ├── ContextOverflowError prompt and output do not fit the model's ``window``: shorten, or ask a longer-window tier
 ├── OverloadError        the tier is full (429, 503); ``retry_after`` seconds where told
 ├── TransientError       a passing fault (5xx, reset, a torn answer): retried within the budget
+│   ├── BrokenError         the connection broke, of which the server gave no reason
 │   ├── EndpointDeadError   nobody listens, or the engine says that it died
 │   ├── StalledError        no sign of life for as long as was to be waited
 │   └── TornError           an answer broke off after a part of it was heard; ``partial`` is its text
@@ -83,6 +84,10 @@ class TransientError(PoolError):
     """A passing fault. ``reached`` is False where the server never got the request."""
 
     reached = True
+
+
+class BrokenError(TransientError):
+    """The connection broke without a word, or what came over it was no answer."""
 
 
 class EndpointDeadError(TransientError):

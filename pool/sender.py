@@ -103,7 +103,7 @@ class Sender:
         """Take what a failure at an endpoint teaches, in this very moment; gives the error to go on with."""
         trip.last = error
         visit.blame(error)
-        if isinstance(error, TransientError) and error.reached and self._poisoned(trip, member, visit):
+        if isinstance(error, TransientError) and error.reached and self._poisoned(trip, member, visit, error):
             trip.last = PoisonError(f"{error}; this request broke {_names(trip)} while others were served there", 502)
             return trip.last
         if isinstance(error, OverloadError):
@@ -121,18 +121,23 @@ class Sender:
     def _check(self, trip: Trip) -> None:
         """Raises PoisonError for a request that broke servers a moment ago."""
         suspects = self.standings.suspects
-        if trip.rough in suspects and (left := suspects.refused(trip.mark, self._clock())):
+        if trip.rough in suspects and (left := suspects.refused(trip.mark, trip.need.caller, self._clock())):
             told = f"this request broke every server that took it while others were served; not sent for {left:.0f} s"
             raise PoisonError(told, 502)
 
-    def _poisoned(self, trip: Trip, member: Member, visit: Visit) -> bool:
+    def _poisoned(self, trip: Trip, member: Member, visit: Visit, error: PoolError) -> bool:
         """Whether it is the request that is to blame; then its failures are taken off the endpoints."""
         trip.visits.append((member.name, visit))
-        if not self.standings.poisoned(trip.mark, member.name, visit):
+        if not self.standings.poisoned(trip.mark, trip.need.request, member.name, visit, error):
             return False
         for name, one in trip.visits:
             self.standings.forgive(name, one)
         return True
+
+    def _fared(self, trip: Trip, visit: Visit) -> None:
+        """An answer is over: a request that fared well breaks nobody."""
+        if visit.outcome == "ok" and trip.rough in self.standings.suspects:
+            self.standings.suspects.cleared(trip.mark)
 
     def may_retry(self, trip: Trip) -> bool:
         """Whether a further try is within the count, the deadline and the pool's bucket; takes it from the bucket."""
@@ -216,7 +221,8 @@ class Sender:
         member.misfit = ""
         self.standings.well(member.name, visit)
         if trip.rough in self.standings.suspects:
-            self.standings.suspects.cleared(trip.mark)
+            self.standings.suspects.began(trip.mark)
+        stack.callback(self._fared, trip, visit)
         return Started(value, member, lease, watch, visit, stack.pop_all(), trip.need.request, trip.attempts)
 
     def _watch(self, trip: Trip, lease: Lease) -> Watch:

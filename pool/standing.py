@@ -10,13 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pool.breaker import Breaker, Outcome, State, Who
-from pool.errors import EndpointDeadError, MisconfiguredError, PoolError, TransientError
+from pool.errors import (
+    BrokenError,
+    EndpointDeadError,
+    MisconfiguredError,
+    PoolError,
+    StalledError,
+    TornError,
+    TransientError,
+)
 from pool.member import Clock, Member
 from pool.placement.view import Site
-from pool.poison import Mark, Suspects
+from pool.poison import Failure, Mark, Suspects
 from pool.types import Card
 
 FULL_FIRST, FULL_LONGEST = 0.25, 4.0  # seconds that a full server is left alone where it does not say for how long
+SILENT = (BrokenError, EndpointDeadError, StalledError, TornError)  # where the server did not just say that it failed
 WAIT_LONGEST = 60.0  # seconds that its word counts: it may be wrong by days, and is asked again meanwhile
 
 
@@ -27,10 +36,12 @@ def model_mark(model: str) -> str:
 
 @dataclass(slots=True)
 class Visit:
-    """A request inside an endpoint, for its breaker. It leaves with the outcome that stands here at its end."""
+    """A request inside an endpoint since ``sent``, for its breaker. It leaves with the outcome that stands here at its
+    end."""
 
     ticket: int
     who: Who = ("", "")
+    sent: float = 0.0
     outcome: Outcome = "neutral"
 
     def blame(self, error: PoolError) -> None:
@@ -62,7 +73,8 @@ class Standings:
     def visit(self, name: str, who: Who = ("", "")) -> Iterator[Visit]:
         """A request of somebody's goes to an endpoint for as long as the block runs."""
         breaker = self._breaker(name)
-        visit = Visit(breaker.enter(self._clock()), who)
+        now = self._clock()
+        visit = Visit(breaker.enter(now), who, now)
         try:
             yield visit
         finally:
@@ -75,10 +87,14 @@ class Standings:
         visit.outcome = "ok"
         self._breaker(name).well(visit.ticket, self._clock())
 
-    def poisoned(self, mark: Mark, name: str, visit: Visit) -> bool:
+    def poisoned(self, mark: Mark, request: str, name: str, visit: Visit, error: PoolError) -> bool:
         """A request failed there; whether it is the request that is to blame."""
         self._breaker(name).unwell(visit.ticket)
-        return self.suspects.failed(mark, name, self._clock())
+        failure = Failure(
+            name, visit.who[0], request, visit.sent, self._clock(),
+            answered=not isinstance(error, SILENT), begun=isinstance(error, TornError),
+        )  # fmt: skip
+        return self.suspects.failed(mark, failure)
 
     def forgive(self, name: str, visit: Visit) -> None:
         """A failure there was the request's own."""
@@ -94,11 +110,13 @@ class Standings:
         member.cooling_until = max(member.cooling_until, self._clock() + min(retry_after, WAIT_LONGEST))
 
     def returned(self, name: str) -> None:
-        """An endpoint was started anew: it is cold."""
+        """An endpoint was started anew: it is cold, and broke by itself whatever broke before."""
+        self.suspects.gone(name)
         self._breaker(name).returned(self._clock())
 
     def forget(self, name: str) -> None:
         """An endpoint left the pool."""
+        self.suspects.gone(name)
         for known in (self._breakers, self._refusals, self._marks):
             known.pop(name, None)
 

@@ -204,7 +204,7 @@ class Channel:
         try:
             yield
         except aiohttp.ClientSSLError as error:
-            told = f"endpoint {self.name}: {_untrusted(error)} at {self._config.url}"
+            told = f"endpoint {self.name}: {_untrusted(error, self._config.url)}"
             raise EndpointDeadError(told, reached=False) from error
         except aiohttp.ClientConnectorError as error:
             told = f"endpoint {self.name}: nobody listens at {self._config.url} ({_reason(error.os_error)})"
@@ -278,13 +278,12 @@ async def _reused(_: aiohttp.ClientSession, context: Any, __: aiohttp.TraceConne
         context.trace_request_ctx["again"] = True
 
 
-def _untrusted(error: aiohttp.ClientSSLError) -> str:
-    """Somebody listens, and no connection can be made that is encrypted as it must be: what is wrong, and the mend."""
+def _untrusted(error: aiohttp.ClientSSLError, url: str) -> str:
+    """Somebody listens, but not by https that can be relied on: what is wrong, and the mend."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return (
-            f"its certificate is not trusted ({error.certificate_error}); mend it, or SSL_CERT_FILE, for what listens"
-        )
-    return "it speaks no https that we understand; write http:// where it has no encryption, for what listens"
+        told = f"the certificate of {url} is not trusted ({error.certificate_error})"
+        return f"{told}; give it one that is, or name its authority in SSL_CERT_FILE"
+    return f"what listens at {url} speaks no https; write http:// where it has no encryption"
 
 
 def _reason(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pool.config import AUTO, PoolConfig, VirtualConfig
 
 CASCADE = 2  # tiers that a cascade needs at least
+DRAFTS = 2  # that a fusion merges at least
 
 
 def misfits(config: PoolConfig) -> tuple[tuple[str, str], ...]:
@@ -19,7 +20,10 @@ def _names(config: PoolConfig, served: tuple[str, ...]) -> Iterator[tuple[str, s
     if AUTO in served:
         yield "endpoints", f'the tier "{AUTO}" is the one that a policy chooses; give this tier another name'
     for name in config.virtual:
-        if name == AUTO or name in served:
+        if name == AUTO:
+            mend = "give the virtual model another name"
+            yield f"virtual.{name}", f'"{AUTO}" is asked for the tier that a policy chooses; {mend}'
+        elif name in served:
             yield f"virtual.{name}", f'"{name}" is the name of a tier; give the virtual model one of its own'
 
 
@@ -45,6 +49,8 @@ def _virtual(config: PoolConfig, served: tuple[str, ...]) -> Iterator[tuple[str,
             yield f"virtual.{name}", _unserved(wrong, served)
         if model.kind == "confidence" and len(set(model.tiers)) < CASCADE:
             yield f"virtual.{name}.tiers", "a cascade needs two tiers or more, the weakest first"
+        if model.kind == "fuse" and len(model.tiers) < DRAFTS:
+            yield f"virtual.{name}.tiers", "there is nothing to merge in one draft; name two tiers or more"
         if model.kind == "draft-verify" and judge_of(model) == model.tiers[0]:
             yield f"virtual.{name}.judge", "the judge must be another tier than the one that drafts"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.errors import ContextOverflowError, NoEndpointError, PermanentError, TransientError
+from pool.errors import ContextOverflowError, NoEndpointError, PermanentError, PoolConfigError, TransientError
 from pool.tiers.fuse import cap
 from pool.tiers.verify import ruling_in
 from pool.tiers.vote import picked, wanted
@@ -500,3 +500,16 @@ async def test_the_end_of_a_session_ends_its_side_sessions() -> None:
 async def test_native_tools_hold_for_a_virtual_model_only_where_all_its_tiers_have_them() -> None:
     assert await front(Below([], native={"small": True, "large": True}), FUSE).native_tools("f")
     assert not await front(Below([], native={"small": False, "large": True}), FUSE).native_tools("f")
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "words"),
+    [
+        ("auto", {"kind": "vote", "tiers": ("small",)}, "a policy chooses; give the virtual model another name"),
+        ("f", {"kind": "fuse", "tiers": ("small",)}, "nothing to merge in one draft"),
+        ("f", {"kind": "fuse", "tiers": ("small",), "judge": "large"}, "nothing to merge in one draft"),
+    ],
+)
+def test_a_virtual_model_that_means_nothing_is_refused_with_the_mend(name: str, model: Any, words: str) -> None:
+    with pytest.raises(PoolConfigError, match=words):
+        front(Below(by_tier()), {name: model})

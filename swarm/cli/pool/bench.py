@@ -196,6 +196,7 @@ async def _sweep(whom: Whom, concurrencies: tuple[int, ...], shape: Shape, how: 
         _tell_sweep(name, levels, verdict, how)
     if how.png:
         png.of_sweep(how.png, name, levels, verdict)
+        screen.hint(f"drawn into {how.png}")
     return not any(level.summary.ok for level in levels)
 
 
@@ -268,6 +269,7 @@ async def _replay(whom: Whom, sessions: tuple[Session, ...], deadline: float, ho
         _tell_replay(name, made)
     if how.png:
         png.of_replay(how.png, name, made)
+        screen.hint(f"drawn into {how.png}")
     return made.summary.ok == 0
 
 

@@ -69,7 +69,7 @@ async def _serve(config: PoolConfig, *, as_json: bool) -> None:
         await asyncio.gather(*(_look(pool, tier) for tier in config.tiers))
         _quiet_collector()
         _announce(config.gateway, here, as_json=as_json)
-        for words in absent(pool.status()):
+        for words in (*absent(pool.status()), *doubled(config)):
             screen.hint(words)
         await until_signalled(here)
         screen.hint("draining; a second signal stops at once")
@@ -80,6 +80,16 @@ def absent(found: Sequence[EndpointStatus]) -> Iterator[str]:
     for one in found:
         if why := one.misfit or ("" if one.state == "up" else one.last_error or f"endpoint {one.name}: {one.phase}"):
             yield f"warning: {why}; it is asked as soon as it answers (swarm pool doctor tells more)"
+
+
+def doubled(config: PoolConfig) -> Iterator[str]:
+    """A warning for each address that several endpoints name."""
+    names: dict[str, list[str]] = {}
+    for one in config.endpoints:
+        names.setdefault(one.url, []).append(one.name)
+    for url, same in names.items():
+        if len(same) > 1:
+            yield f"warning: {', '.join(same)} all name {url}, which gets more than either allows; keep one of them"
 
 
 def _quiet_collector() -> None:

@@ -70,7 +70,8 @@ def _print(found: Sequence[EndpointStatus], *, verbose: bool) -> None:
 
 def row(one: EndpointStatus) -> tuple[str, ...]:
     """One line under HEADERS. What is unknown is a question mark, never a zero."""
-    running, waiting = (UNKNOWN if count is None else str(count) for count in (one.running, one.waiting))
+    gone = one.state == "down"  # what it last said of its load is no longer so
+    running, waiting = (UNKNOWN if count is None or gone else str(count) for count in (one.running, one.waiting))
     return (
         one.name,
         one.tier,
@@ -79,10 +80,10 @@ def row(one: EndpointStatus) -> tuple[str, ...]:
         UNKNOWN if one.window is None else str(one.window),
         str(one.in_flight),
         f"{running}/{waiting}",
-        _share(one.kv_usage),
+        _share(None if gone else one.kv_usage),
         _share(one.hit_rate),
         " ".join(f"{MARK[one.traits[name].verdict]}{word}" for name, word in SHORT.items() if name in one.traits),
-        one_line((one.last_error if one.state != "up" else one.misfit).removeprefix(f"endpoint {one.name}: "), 100),
+        one_line((one.last_error if one.state != "up" else one.misfit).removeprefix(f"endpoint {one.name}: "), 300),
     )
 
 

@@ -42,7 +42,7 @@ WindowOption = Annotated[
 SessionsOption = Annotated[
     int | None, typer.Option("--sessions", min=1, help="Agents at once that should fit.", show_default="what fits")
 ]
-KvBitsOption = Annotated[int, typer.Option("--kv-bits", min=8, max=16, help="Bits of a cached value: 16 or 8.")]
+KvBitsOption = Annotated[int, typer.Option("--kv-bits", help="Bits of a cached value: 16 or 8.")]
 HostMemoryOption = Annotated[
     float | None,
     typer.Option("--host-memory", min=0.1, help="GiB of host memory for KV.", show_default="4 on a CPU, 32 to offload"),

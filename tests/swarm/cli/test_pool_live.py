@@ -18,7 +18,7 @@ from pool.gateway.serving import listening
 from pool.router import Pool
 from pool.testing import pretend_vllm
 from pool.types import EndpointStatus, Trait
-from swarm.cli.pool.serve import absent
+from swarm.cli.pool.serve import absent, doubled
 from swarm.cli.pool.status import _judge, abilities, row
 
 HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'
@@ -319,3 +319,15 @@ async def test_a_server_given_by_url_is_mended_by_options_and_a_web_page_is_no_s
     assert "of this endpoint" not in ran.out + tls.out
     assert "nobody listens" not in tls.out
     assert "write http://" in tls.out
+
+
+def test_a_dead_server_runs_nothing_that_we_know_of() -> None:
+    shown = row(one(state="down", phase="dead", running=3, waiting=0, kv_usage=0.5))
+    assert shown[6:8] == ("?/?", "?")
+
+
+def test_an_address_that_two_endpoints_name_is_warned_of() -> None:
+    urls = ("http://h:1/v1", "http://h:1", "http://h:2")
+    config = PoolConfig(endpoints=tuple(EndpointConfig(name=f"e{n}", url=url) for n, url in enumerate(urls)))
+    (said,) = doubled(config)
+    assert "e0, e1 all name http://h:1" in said

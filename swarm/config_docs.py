@@ -131,7 +131,10 @@ def _type(field: FieldInfo) -> str:
         for bound, words in _BOUNDS.items()
         if getattr(rule, bound, None) is not None
     ]
-    return ", ".join([_type_name(field.annotation), *bounds])
+    name = _type_name(field.annotation)
+    if name.startswith(("list", "table")):  # its bounds are of how many it holds
+        bounds = [bound.replace("characters", "entries") for bound in bounds]
+    return ", ".join([name, *bounds])
 
 
 def _type_name(annotation: Any) -> str:

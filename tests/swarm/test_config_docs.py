@@ -27,6 +27,8 @@ def test_every_setting_has_a_description_and_a_type() -> None:
     docs = explain(Settings)
     assert {doc.key for doc in docs} == set(keys_of(Settings))
     assert not [doc.key for doc in docs if not doc.description or not doc.type]
+    types = {doc.key: doc.type for doc in docs}
+    assert types["pool.virtual.NAME.tiers"] == "list of text, at least 1 entries, at most 8 entries"
 
 
 def test_origins_tell_file_from_default() -> None:

@@ -106,7 +106,9 @@ class GatewayConfig(Frozen):
         default=1_073_741_824, ge=1024, description="bytes of requests held at a time; of several keys each has half"
     )
     max_connections: int = Field(
-        default=8192, ge=1, description="TCP connections at a time, at most half of `ulimit -n`"
+        default=8192,
+        ge=1,
+        description="TCP connections at a time, at most half of `ulimit -n`; of several keys each has half at work",
     )
     max_header: int = Field(default=32_768, ge=1024, description="bytes of a request's head")
     header_timeout: float = Field(default=10.0, gt=0, description="seconds for a request's head to arrive")

@@ -51,9 +51,9 @@ async def _body(service: Service, exchange: Exchange) -> bytes:
 
 
 def caller_of(service: Service, exchange: Exchange) -> Caller:
-    """Who calls. Raises RefusedError (401)."""
+    """Who calls. Raises RefusedError (401, and 429 for one with too many requests under way)."""
     caller = service.keys.caller(exchange.headers.get("authorization"), exchange.headers.get("x-api-key"))
-    exchange.whose = caller.name
+    exchange.belongs(caller.name)
     return caller
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from pool.config import GatewayConfig
-from pool.gateway.replies import LATER, Refusal
+from pool.gateway.replies import LATER, Refusal, RefusedError
 from pool.gateway.web import CONNECTION
 
 GATHERED = 16_384  # bytes that are sent without waiting for more
@@ -19,11 +20,12 @@ GATHERED = 16_384  # bytes that are sent without waiting for more
 
 class Crowd(ServerState):
     """The open connections. ``quiet`` is set while there is none; ``resting`` are those without a request, the one
-    that has been so for longest first."""
+    that has been so for longest first, and ``working`` how many have one of each caller."""
 
     def __init__(self) -> None:
         super().__init__()
         self.resting: dict[Guarded, None] = {}
+        self.working: Counter[str] = Counter()
         self.quiet = asyncio.Event()
         self.quiet.set()
 
@@ -69,6 +71,7 @@ class Guarded(HttpToolsProtocol):
     """One connection. A head that is too long gets 431; one that takes too long is cut off (slow loris).
 
     Beyond ``most`` connections the one that has rested longest is cut for a new one; where none rests, that gets 503.
+    Of several callers each has half of them for its requests, however little it sends of each.
     """
 
     def __init__(self, config: Config, state: Crowd, limits: GatewayConfig, most: int | None = None) -> None:
@@ -76,6 +79,8 @@ class Guarded(HttpToolsProtocol):
         self._crowd = state
         self._limits = limits
         self._most = most
+        self._share = max(1, most // 2) if most is not None and len(limits.keys) > 1 else None
+        self._whose: str | None = None
         self.hung_up: Callable[[], None] | None = None
         self.cut_short: Callable[[], None] | None = None
         self._late: asyncio.TimerHandle | None = None
@@ -91,6 +96,16 @@ class Guarded(HttpToolsProtocol):
     def arrived(self) -> bool:
         """Whether all that the client began to send is here."""
         return self.cycle is not None and not self.cycle.more_body
+
+    def belongs(self, whose: str) -> None:
+        """Tell whose request is at work here. Raises RefusedError (429) where the caller has its share of them."""
+        if self._share is None or self._whose is not None:
+            return
+        if self._crowd.working[whose] >= self._share:
+            words = f"{self._share} of your requests are under way, which is your share of max_connections"
+            raise RefusedError(Refusal(429, f"{words}; let some end first", "too_many_requests", retry_after=LATER))
+        self._whose = whose
+        self._crowd.working[whose] += 1
 
     def abort(self) -> None:
         """Cut it."""
@@ -114,6 +129,7 @@ class Guarded(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is awaited any more."""
         self._head_done()
+        self._done()
         self._crowd.resting.pop(self, None)
         super().connection_lost(exc)
         if self.hung_up is not None:
@@ -156,6 +172,7 @@ class Guarded(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Another request may follow. The end of an answer is waited for: it goes out before anything else is done."""
         cast("Gathered", self.transport).flush()
+        self._done()
         self._crowd.resting[self] = None
         super().on_response_complete()
 
@@ -168,6 +185,14 @@ class Guarded(HttpToolsProtocol):
         """Not for a request that was refused."""
         if not self.transport.is_closing():
             super().on_message_complete()
+
+    def _done(self) -> None:
+        """No request is at work here any more."""
+        whose, self._whose = self._whose, None
+        if whose is not None:
+            self._crowd.working[whose] -= 1
+            if not self._crowd.working[whose]:
+                del self._crowd.working[whose]
 
     def _await_head(self) -> None:
         self._head = 0

@@ -47,6 +47,9 @@ class Connection(Protocol):
     def arrived(self) -> bool:
         """Whether all of the request is here, so that nothing of it is waited for."""
 
+    def belongs(self, whose: str) -> None:
+        """Tell whose request is at work here. Raises RefusedError (429) where the caller has its share of them."""
+
     def abort(self) -> None:
         """Cut it; closing it would wait for a reader that does not read."""
 
@@ -88,6 +91,11 @@ class Exchange:
     def path(self) -> str:
         """The path asked for, unquoted."""
         return str(self.scope["path"])
+
+    def belongs(self, whose: str) -> None:
+        """Tell whose it is. Raises RefusedError (429) where that caller has its share of connections."""
+        self.whose = whose
+        self._connection.belongs(whose)
 
     def number(self, name: str, most: float) -> float:
         """A number from 0 to ``most`` in the query, 0 where there is none. Raises RefusedError (400) for another."""

@@ -47,6 +47,14 @@ async def ended(pipe: Pipe) -> bytes:
     return b""
 
 
+async def heard(pipe: Pipe) -> bytes:
+    """What comes within a moment."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.3):
+            return await pipe[0].read(4096)
+    return b""
+
+
 def keyed(*names: str) -> list[dict[str, Any]]:
     return [{"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in names]
 
@@ -127,6 +135,26 @@ async def test_where_all_are_at_work_a_new_one_is_told_so(gateway: Any) -> None:
             told = await ended(late)
             assert told.startswith(b"HTTP/1.1 503 ")
             assert b"max_connections" in told
+
+
+async def test_one_key_with_half_sent_bodies_leaves_half_of_the_connections_to_the_others(gateway: Any) -> None:
+    head = HEAD.replace(b"\r\n\r\n", b"\r\nauthorization: Bearer anna\r\n\r\n")
+    async with (
+        pretend_vllm() as server,
+        gateway(server, keys=keyed("anna", "ben"), max_connections=8, socket=None) as house,
+        piped(house, 8) as pipes,
+    ):
+        for _, writer in pipes:
+            writer.write(head % 100 + b"{")
+        told = b"".join(await asyncio.gather(*(heard(pipe) for pipe in pipes)))
+        assert told.count(b"HTTP/1.1 429 ") == told.count(b"max_connections") == 4
+        assert (await house.chat({}, authorization="Bearer ben")).status_code == 200
+        assert (await house.chat({}, authorization="Bearer anna")).status_code == 429
+        for _, writer in pipes:
+            writer.transport.abort()
+        await asyncio.sleep(0.05)
+        assert (await house.chat({}, authorization="Bearer anna")).status_code == 200
+        assert (await house.chat({}, authorization="Bearer anna")).status_code == 200
 
 
 @pytest.mark.parametrize("local", [False, True])

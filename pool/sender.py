@@ -96,7 +96,7 @@ class Sender:
 
     def nobody(self, tier: str) -> NoEndpointError:
         """Why no endpoint of a tier can be asked, with what each last said."""
-        said = "; ".join(m.last_error or f"endpoint {m.name}: {m.phase}" for m in self.members(tier))
+        said = "; ".join(member.trouble for member in self.members(tier))
         return NoEndpointError(f"no endpoint of the tier {tier!r} is up: {said}")
 
     def blame(self, trip: Trip, member: Member, visit: Visit, error: PoolError) -> PoolError:

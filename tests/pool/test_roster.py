@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pool.config import EndpointConfig, PoolConfig
-from pool.errors import PoolConfigError
+from pool.errors import NoEndpointError, PoolConfigError
 from pool.member import Member
 from pool.roster import Roster
+from pool.router import Pool
 from pool.testing import PretendServer, pretend_vllm
+from pool.types import CompletionRequest
 from pool.wire.metrics import Snapshot
 
 
@@ -226,3 +228,13 @@ async def test_a_member_that_drains_says_so_as_its_trouble() -> None:
         seen.draining = True
         assert "draining" in seen.trouble
         assert "swarm pool admit a" in seen.trouble
+
+
+async def test_a_tier_that_drains_wholly_says_so_to_whoever_asks_it() -> None:
+    async with pretend_vllm() as server:
+        config = PoolConfig(endpoints=(EndpointConfig(name="a", url=server.url),), retries=0)
+        async with Pool(config) as pool:
+            await pool.ready("default")
+            assert await pool.drain("a", 1)
+            with pytest.raises(NoEndpointError, match="endpoint a: draining"):
+                await pool.complete(CompletionRequest(tier="default", session="s", prompt="x", deadline=1))

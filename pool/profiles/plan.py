@@ -157,7 +157,8 @@ def _remedies(made: Plan) -> list[str]:
         found.append(f"{made.wanted.sessions} agents were asked for and {made.sessions} fit; the others' KV is evicted")
         more = f"--host-memory {_memory_for(made, made.wanted.sessions)} holds it"
         found.append(more if on_cpu else "profile offload keeps it in host memory: " + _offload(made))
-    if made.gpu.fp8 and made.wanted.kv_bits == 16 and (found or made.sessions < 4):
+    half = made.fits or 2 * made.split.longest >= made.window  # a smaller cache helps where the weights alone fit
+    if half and made.gpu.fp8 and made.wanted.kv_bits == 16 and (found or made.sessions < 4):
         found.append("--kv-bits 8 (--kv-cache-dtype fp8) doubles the tokens that fit, at some cost in accuracy")
     return [*_otherwise(made), *found, *_formats(made)]
 

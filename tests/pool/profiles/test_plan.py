@@ -121,3 +121,11 @@ def test_a_plan_that_fits_stays_within_the_memory(name: str, on: str, count: int
         assert 0 < held <= made.split.room < made.gpu.memory * GIB
     else:
         assert made.remedies
+
+
+def test_a_smaller_cache_is_no_mend_where_the_weights_alone_do_not_fit() -> None:
+    wanting = plan(find("deepseek-v3.2"), gpu("l40s"), Wanted(count=1))
+    assert not wanting.fits
+    assert not any("--kv-bits 8" in one for one in wanting.remedies)
+    tight = plan(find("qwen3-8b"), gpu("l40s"), Wanted(count=1, sessions=500))
+    assert any("--kv-bits 8" in one for one in tight.remedies)

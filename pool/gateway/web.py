@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-STOPPED = Refusal(503, "the gateway was stopped before this answer was complete", "gateway_stopped")
+STOPPED = Refusal(503, "the gateway was stopped before this answer was complete", "gateway_stopped", retry_after=1.0)
 CONNECTION = "gateway.connection"  # name of the extension that gives a request its connection
 JSON_TYPE = (b"content-type", b"application/json")
 STREAM_HEADERS = (

@@ -115,6 +115,7 @@ async def test_what_outlasts_the_draining_is_told_so(
         streamed, whole = [await one for one in asked]
         assert "the gateway was stopped" in streamed.text
         assert (whole.status_code, whole.json()["error"]["code"]) == (503, "gateway_stopped")
+        assert whole.headers["retry-after"] == "1"  # another gateway may serve it
         assert "requests that were cut off: 2" in caplog.text
 
 

@@ -19,7 +19,7 @@ from pool.admission.fairness import Service, used, weight
 from pool.admission.footprint import Footprint
 from pool.admission.line import Line, Scene, Sites, able
 from pool.admission.presence import Presence
-from pool.admission.queue import Lane, Ticket, rank_of
+from pool.admission.queue import NOT_LIVE, Lane, Ticket, rank_of
 from pool.admission.refusals import awaited, expired, full, hopeless, late, nobody
 from pool.admission.report import Stats, Waiting
 from pool.admission.sessions import Session
@@ -32,6 +32,7 @@ from pool.types import Usage
 from pool.wire.metrics import Snapshot
 
 TICK = 0.25  # seconds between looks while somebody waits, for what no event tells of
+IDLE_TICK = 0.05  # the same while an endpoint has nothing to do
 LOOKS, TICK_LOOKS = 8, 256  # waiting requests that one event, or one tick, may look at in vain
 OPEN: frozenset[Lane] = frozenset()
 ENTERING: frozenset[Lane] = frozenset({"paused", "new"})
@@ -53,6 +54,7 @@ class Dispatch:
         self._lines: dict[str, Line] = {}
         self._bound: dict[int, tuple[Session, Footprint, Callable[[Outcome], None]]] = {}
         self._held: Counter[str] = Counter()
+        self._rested: dict[str, float] = {}
         self._stats = Stats()
         self._number = 0
         self._draining = False
@@ -109,7 +111,7 @@ class Dispatch:
         try:
             if not self._at_once(line, ticket):
                 line.queue.push(ticket)
-                self._drain(line, LOOKS)
+                self._drain(line, LOOKS, [name for name in line.names if not self._held[name]])
         except BaseException:
             self.withdraw(ticket, look=False)
             raise
@@ -150,6 +152,7 @@ class Dispatch:
         self._presence.gone(endpoint)
         if removed:
             self._held += Counter()  # drops the zeros
+            self._rested.pop(endpoint, None)
             self._placer.forget(endpoint)
         else:
             self._placer.restarted(endpoint)
@@ -274,16 +277,24 @@ class Dispatch:
             self._rotate(line, scene, name)
 
     def _rotate(self, line: Line, scene: Scene, endpoint: str) -> None:
-        """Give those who waited too long the places of others that are between turns."""
+        """Give those who waited too long the places of others that are between turns; on an idle endpoint, anybody."""
         for level in line.queue.levels():
-            while scene.free > 0 and (ticket := line.queue.longest(level)):
-                if self._kept(line, scene, ticket):
+            while scene.free > 0:
+                idle = self._idle(endpoint, scene.now)
+                ticket = line.queue.longest(level) or (line.queue.head(level, NOT_LIVE) if idle else None)
+                if ticket is None or self._kept(line, scene, ticket):
                     break
                 session, need, _ = self._bound[ticket.number]
-                decision = self._chooser.rotate(scene, ticket, session, need, endpoint)
+                decision = self._chooser.rotate(scene, ticket, (session, need), endpoint, idle)
                 if decision is None:
+                    if idle:
+                        line.again = min(IDLE_TICK, line.again or IDLE_TICK)
                     break
                 self._conclude(line, scene, ticket, decision)
+
+    def _idle(self, endpoint: str, now: float) -> float:
+        """Seconds since the last request of ours left an endpoint; 0 while one is there."""
+        return 0.0 if self._held[endpoint] else now - self._rested.get(endpoint, now)
 
     def _kept(self, line: Line, scene: Scene, ticket: Ticket) -> bool:
         """Whether the free places are kept for a better class."""
@@ -350,6 +361,8 @@ class Dispatch:
         now = self._clock()
         line.held[ticket.rank] -= 1
         self._held[lease.endpoint] -= 1
+        if not self._held[lease.endpoint]:
+            self._rested[lease.endpoint] = now
         if not self._presence.ended(session, lease, usage, now):
             self._placer.forget_session(session.name)
         self._charge(ticket.program, (used(usage) if usage else 0.0) - charged, now)

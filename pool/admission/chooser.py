@@ -71,11 +71,14 @@ class Chooser:
         if decision.again is not None:
             line.again = decision.again if line.again is None else min(line.again, decision.again)
 
-    def rotate(self, scene: Scene, ticket: Ticket, session: Session, need: Footprint, name: str) -> Decision | None:
+    def rotate(
+        self, scene: Scene, ticket: Ticket, bound: tuple[Session, Footprint], name: str, idle: float
+    ) -> Decision | None:
         """A place on one endpoint for who waited too long, taken from sessions between turns; None where none is.
 
         The longer it waited, the larger contexts may go for it, from its own size on. A better class keeps its place,
-        and so does a program that got far less.
+        and so does a program that got far less. Where the endpoint was ``idle`` for some seconds, nobody need wait too
+        long.
         """
         site = scene.sites.get(name)
         if site is None or not lives(site) or site.room <= 0 or site.cooling > 0 or not able(site, ticket.ask):
@@ -90,8 +93,10 @@ class Chooser:
         decision = self._placer.choose(ticket.ask, scene.now_sites(), self._tried(scene, ticket), only)
         if decision.endpoint is None:
             return None
+        session, need = bound
         urge = (scene.now - ticket.entered) / self._force_after
-        if not self._presence.swap(session, need, site, Swap(scene.now, urge * need.tokens, urge >= STARVING, may)):
+        swap = Swap(scene.now, urge * need.tokens, urge >= STARVING, may, idle, idling=ticket.patient)
+        if not self._presence.swap(session, need, site, swap):
             return None
         self.forced += 1
         return decision

@@ -50,13 +50,16 @@ class Live:
 class Swap:
     """Whose place a session that waited too long may get: contexts of at most ``largest`` tokens that ``may`` go.
 
-    One that is ``starving`` gets a place in any case.
+    One that is ``starving`` gets a place in any case. ``idle`` are the seconds for which the endpoint had nothing to
+    do, in which anybody may go; ``idling`` is one that has not waited too long, and gets a place in no other case.
     """
 
     now: float
     largest: float
     starving: bool
     may: Callable[[Session], bool]
+    idle: float = 0.0
+    idling: bool = False
 
 
 class Presence:
@@ -178,9 +181,20 @@ class Presence:
         Each costs the prefill of its context when it comes back, so the cheapest go first, and the endpoint saves up
         for them a share of its time: one that does little else than prefill anew serves nobody. Who is starving gets in
         beside the others where nobody can go, since a session may never be between turns.
+
+        An endpoint that idles longer than that prefill takes loses nothing by it, and is not kept waiting. Who has been
+        away for long comes back the more seldom, so its place counts for less.
         """
         share, name, live = self._settings.swap_share, site.name, self._set(site)
-        if live.waste.share > self._settings.most_waste and not swap.starving:
+
+        def loss(other: str, tokens: int) -> float:
+            known, took = self.sessions.get(other), self._speed(name, tokens) or 0.0
+            away = swap.idle if known is None else max(swap.idle, swap.now - known.ended)
+            return took * took / (took + away) if took else 0.0
+
+        if swap.idle > 0 and live.displace(session.name, need, swap.now, loss, swap.idle) is not None:
+            return True
+        if swap.idling or (live.waste.share > self._settings.most_waste and not swap.starving):
             return False
         budget = share * (swap.now - self._saved.setdefault(name, swap.now - BURST / share))
 

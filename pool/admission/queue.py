@@ -47,6 +47,11 @@ class Ticket:
     filing: int = 0
 
     @property
+    def patient(self) -> bool:
+        """Whether it has not waited for longer than one should, in its class or in all."""
+        return not self.due and self.level != OVERDUE
+
+    @property
     def late(self) -> bool:
         """Whether what ends its wait is its own deadline rather than its class's patience."""
         return self.expires >= self.ask.deadline

@@ -2,7 +2,8 @@
 
 Seconds of a first token are ``base + token * new + pair * new * (before + new / 2)``, the last being attention, which
 every new token pays to all before it (the form of vllm-project/router's SMetric). Seconds of a decode step are
-``step + seat * batch``.
+``step + seat * batch``. An answer that comes whole tells only the sum of both, which says less: it counts until a first
+token was seen.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ ROUNDS = 30
 FEW_STEPS = 16  # fewer steps than these may all have shared their time with one prefill
 NOISE = 0.1  # share of what was seen by which one observation is usually off
 DOUBT = 2.0  # how many times its own size a coefficient of the prior may be off
+KINDS = 6  # lengths of whole answers that are told apart, each four times the one before
+PREFILL = (0.03, 1.25e-4, 1e-4)
+DECODE = (0.02, 3.5e-4)
 
 
 class _Bin:
@@ -56,10 +60,10 @@ class Fit:
         self._prior = prior
         self._bins: dict[int, _Bin] = {}
 
-    def add(self, size: float, terms: tuple[float, ...], seen: float) -> None:
-        """Take one observation of so many seconds."""
+    def add(self, size: float, terms: tuple[float, ...], seen: float, kind: int = 0) -> None:
+        """Take one observation of so many seconds. Those of different kinds share no mean."""
         self.seen += 1
-        key = min(BINS, int(log2(max(1.0, size))))
+        key = kind * (BINS + 1) + min(BINS, int(log2(max(1.0, size))))
         if known := self._bins.get(key):
             known.add(terms, seen)
         else:
@@ -97,11 +101,12 @@ class Fit:
 class Cost:
     """The cost model of one endpoint. It begins with what a small GPU server needs."""
 
-    __slots__ = ("_decode", "_prefill")
+    __slots__ = ("_decode", "_prefill", "_whole")
 
     def __init__(self) -> None:
-        self._prefill = Fit((0.03, 1.25e-4, 1e-4))
-        self._decode = Fit((0.02, 3.5e-4))
+        self._prefill = Fit(PREFILL)
+        self._decode = Fit(DECODE)
+        self._whole = Fit(PREFILL + DECODE)
 
     @property
     def seen(self) -> int:
@@ -109,15 +114,20 @@ class Cost:
         return self._prefill.seen
 
     @property
+    def known(self) -> bool:
+        """Whether any answer told something of it, if only by its whole length."""
+        return self.seen > 0 or self._whole.seen > 0
+
+    @property
     def prefill_terms(self) -> tuple[float, float, float]:
         """Base, seconds a new token, and seconds a pair of a new token and one before it."""
-        base, token, pair = self._prefill.coefficients
+        base, token, pair = self._prefill.coefficients if self.seen else self._whole.coefficients[:3]
         return base, token, pair * PAIRS
 
     @property
     def step_terms(self) -> tuple[float, float]:
         """Seconds of a decode step, and what each request in the batch adds."""
-        step, seat = self._decode.coefficients
+        step, seat = self._decode.coefficients if self._decode.seen else self._whole.coefficients[3:]
         return step, seat
 
     def prefill(self, new: float, before: float = 0.0) -> float:
@@ -140,3 +150,14 @@ class Cost:
         """So many tokens were generated in so many seconds, among ``batch`` requests; a few tell nothing."""
         if tokens >= FEW_STEPS and seconds > 0:
             self._decode.add(batch, (1.0, batch), seconds / tokens)
+
+    def saw_whole(self, new: float, before: float, ahead: float, tokens: int, batch: float, seconds: float) -> None:
+        """An answer came whole: prefill as in `saw_first`, and so many tokens among ``batch`` requests.
+
+        Which part of it was which shows as answers of other lengths come; until then the usual parts hold. It is no
+        news where first tokens were seen.
+        """
+        if seconds > 0 and not self.seen:
+            size, kind = new + ahead, min(KINDS - 1, int(log2(max(1, tokens))) // 2)
+            pairs = new * (before + new / 2) * PAIRS
+            self._whole.add(size, (1.0, size, pairs, tokens, tokens * batch), seconds, kind)

@@ -196,6 +196,8 @@ class Memory:
         for cost in costs:
             if seen.ttft is not None:
                 cost.saw_first(new, tokens - new, before.ahead, seen.ttft)
+            elif seen.seconds is not None:
+                cost.saw_whole(new, tokens - new, before.ahead, generated, before.batch + 1, seen.seconds)
             if seen.ttft is not None and seen.seconds is not None and generated > 1:
                 cost.saw_steps(generated - 1, before.batch + 1, seen.seconds - seen.ttft)
         if seen.seconds is not None:
@@ -206,7 +208,7 @@ class Memory:
         """Give each lane its prices: the usual ones where nothing was seen yet."""
         lanes = [server.lane for server in self.servers.values()]
         for server in self.servers.values():
-            cost = server.cost if server.cost.seen else self._fleet
+            cost = server.cost if server.cost.known else self._fleet
             lane = server.lane
             lane.base, lane.token, lane.pair = cost.prefill_terms
             lane.step, lane.seat = cost.step_terms

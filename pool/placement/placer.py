@@ -154,7 +154,7 @@ class Placer:
     def prefill_seconds(self, name: str, tokens: int) -> float | None:
         """Seconds that so many tokens take to prefill there, alone; None for one that no answer told of yet."""
         server = self._memory.servers.get(name)
-        return server.cost.prefill(tokens) if server and server.cost.seen else None
+        return server.cost.prefill(tokens) if server and server.cost.known else None
 
     def cost(self, name: str) -> Cost:
         """The prices of an endpoint as fitted so far."""

@@ -511,9 +511,24 @@ def test_how_long_a_tool_takes_is_learned() -> None:
     assert desk.placed(waiting) == [True]
 
 
+def keep_busy(desk: Desk) -> None:
+    """A small turn that does not end: an idle endpoint would let in who waits."""
+    assert desk.lease(desk.submit("busy", 100, seconds=9_000.0)) is not None
+
+
+def test_endpoint_with_nothing_to_do_lets_in_who_waits() -> None:
+    desk = crowded(most_waste=0.0)
+    desk.turn("person", 6_000, request_class="interactive")
+    waiting = desk.submit("batch", 7_000, request_class="bulk")
+    assert desk.placed(waiting) == [False]
+    desk.after(1.0)
+    assert desk.placed(waiting) == [True]
+
+
 def test_session_that_stays_silent_is_let_go_after_its_time() -> None:
     desk = Desk(site("a", 50, kv_tokens=10_000), hold=30.0, force_after=100.0)
     desk.turn("s0", 6_000)
+    keep_busy(desk)
     waiting = desk.submit("s1", 6_000)
     desk.after(29.0)
     assert desk.placed(waiting) == [False]
@@ -562,23 +577,25 @@ def test_who_waited_too_long_displaces_one_between_turns_and_only_one_at_a_time(
     patient = {"floor": 0.1, "queue": 99, "timeout": 900, "ageing": 30}
     desk = Desk(site("a", 50, kv_tokens=10_000), force_after=100.0, hold=300.0, max_hold=300.0, default=patient)
     desk.turn("s0", 6_000, program="rich")
+    keep_busy(desk)
     waiting = [desk.submit(f"w{i}", 6_000, program=f"p{i}", seconds=900.0) for i in range(2)]
     desk.after(99.0)
     assert desk.placed(*waiting) == [False, False]
     desk.after(1.0)
     assert sorted(desk.placed(*waiting)) == [False, True]
     assert desk.dispatch.stats().forced == 1
-    assert desk.dispatch.stats().live["a"].sessions == 1
+    assert desk.dispatch.stats().live["a"].sessions == 2
 
 
 def crowded(**settings: Any) -> Desk:
     """One endpoint whose live set a session of 6,000 tokens fills, and nobody's place runs out."""
-    return Desk(site("a", 50, kv_tokens=10_000), force_after=10.0, hold=300.0, max_hold=300.0, **settings)
+    return Desk(site("a", 50, kv_tokens=11_500), force_after=10.0, hold=300.0, max_hold=300.0, **settings)
 
 
 def test_the_longer_one_waits_the_larger_contexts_go_for_it() -> None:
     desk = crowded()
     desk.turn("large", 7_000)
+    keep_busy(desk)
     small = desk.submit("small", 3_500)
     desk.after(19.0)
     assert desk.placed(small) == [False]
@@ -589,6 +606,7 @@ def test_the_longer_one_waits_the_larger_contexts_go_for_it() -> None:
 def test_a_better_class_keeps_its_place_against_who_waited_too_long() -> None:
     desk = crowded(bulk={"floor": 0.0, "queue": 9, "timeout": 900, "ageing": 30})
     desk.turn("person", 6_000, request_class="interactive")
+    keep_busy(desk)
     waiting = desk.submit("batch", 6_000, request_class="bulk")
     desk.after(25.0)
     assert desk.placed(waiting) == [False]
@@ -603,6 +621,7 @@ def test_who_got_ten_times_as_much_displaces_nobody() -> None:
         desk.turn(f"h{i}", 6_000, program="hog")
         desk.dispatch.end_session(f"h{i}")
     desk.turn("s0", 6_000, program="modest")
+    keep_busy(desk)
     waiting = [desk.submit(name, 6_000, program=name, seconds=900.0) for name in ("hog", "other")]
     desk.after(15.0)
     assert desk.placed(*waiting) == [False, True]
@@ -615,6 +634,7 @@ def test_nobody_is_displaced_where_much_is_prefilled_twice() -> None:
         lease = desk.lease(desk.submit("s0", 6_000 + again))
         assert lease is not None
         lease.finish(usage(6_000 + again, cached=0))
+    keep_busy(desk)
     waiting = desk.submit("w", 6_000)
     desk.after(50.0)
     assert desk.placed(waiting) == [False]

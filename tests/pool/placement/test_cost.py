@@ -93,3 +93,46 @@ def test_no_price_is_ever_negative(observed: list[tuple[float, float, float, flo
         cost.saw_steps(int(new), ahead, wait)
         assert all(price >= 0 for price in (*cost.prefill_terms, *cost.step_terms))
         assert cost.prefill(10, 10) >= 0
+
+
+def whole(server: tuple[float, float, float], lengths: tuple[int, ...], step: float = 0.01, answers: int = 40) -> Cost:
+    """Answers that came whole: nobody saw where the prefill ended."""
+    cost, dice = Cost(), random.Random(4)  # noqa: S311  noise, no secret
+    for number in range(answers):
+        new, tokens = dice.choice([400, 2_000, 9_000]), lengths[number % len(lengths)]
+        took = (seconds(server, new, 0) + tokens * step) * dice.lognormvariate(0, 0.1)
+        cost.saw_whole(new, 0, 0, tokens, 1, took)
+    return cost
+
+
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS.keys())
+def test_whole_answers_of_several_lengths_teach_what_prefill_costs(server: tuple[float, float, float]) -> None:
+    cost = whole(server, (4, 40, 400))
+    assert cost.known
+    assert cost.seen == 0  # no first token was seen: no forecast is certain enough to refuse anybody
+    for new in (2_000, 9_000):
+        assert seconds(server, new, 0) / 1.7 < cost.prefill(new) < 1.7 * seconds(server, new, 0)
+
+
+def test_one_long_answer_that_came_whole_is_not_taken_for_a_long_prefill() -> None:
+    cost = Cost()
+    cost.saw_whole(1_000, 0, 0, 1_000, 1, 20.0)
+    assert cost.prefill(1_000) < 1.0
+
+
+def test_first_tokens_overrule_whole_answers_whichever_came_first() -> None:
+    early, late = whole((3.0, 1e-2, 0.0), (400,)), Cost()
+    for cost in (early, late):
+        for _ in range(20):
+            cost.saw_first(1_000, 0, 0, 0.1)
+    before = late.prefill(1_000)
+    late.saw_whole(1_000, 0, 0, 8, 1, 60.0)
+    assert early.prefill(1_000) == late.prefill(1_000) == before
+
+
+@given(st.lists(st.tuples(st.integers(1, 100_000), st.integers(0, 100_000), st.floats(1e-6, 1e5)), max_size=30))
+def test_no_whole_answer_makes_a_price_negative(answers: list[tuple[int, int, float]]) -> None:
+    cost = Cost()
+    for new, tokens, took in answers:
+        cost.saw_whole(new, 0, 0, tokens, 3, took)
+    assert min(*cost.prefill_terms, *cost.step_terms) >= 0

@@ -28,7 +28,7 @@ def explain(
 ) -> None:
     """Show who could have taken a request, what each would have cost in seconds, and what came of it.
 
-    The columns between "hit tokens" and "total" are the parts of that price, in seconds; docs/gateway.md names each.
+    The columns before "total" are the parts of that price, in seconds; docs/gateway.md tells what each is.
     """
     decision = door.run(_decision(live.running(ctx, config, socket), request))
     if json:
@@ -38,7 +38,8 @@ def explain(
     parts = sorted({part for one in decision.rows for part in one.seconds})
     if decision.rows:
         screen.table(
-            ("endpoint", "hit tokens", *parts, "total", "remark"), [row(one, parts, decision) for one in decision.rows]
+            ("endpoint", "hit tokens", *(f"{part} s" for part in parts), "total s", "remark"),
+            [row(one, parts, decision) for one in decision.rows],
         )
 
 

@@ -287,6 +287,8 @@ def _untrusted(error: aiohttp.ClientSSLError, url: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "its answer did not come whole"  # the library's words name its own classes
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

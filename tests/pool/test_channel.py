@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -120,8 +123,11 @@ async def test_answer_that_is_torn_or_none_is_a_passing_fault_and_its_connection
 ) -> None:
     script = Script(answer, sized(b"well"), close=True)
     async with asked(script) as channel:
-        with pytest.raises(TransientError, match=r"endpoint a: (the connection to http://127|101 is no answer)"):
+        with pytest.raises(
+            TransientError, match=r"endpoint a: (the connection to http://127|101 is no answer)"
+        ) as told:
             await said(channel)
+        assert "Error" not in str(told.value)  # the library's names of its own
         assert await said(channel) == b"well"
         assert (len(script.got), script.connections) == (2, 2)
 
@@ -290,6 +296,37 @@ async def test_nobody_listening_and_a_host_without_address_are_dead() -> None:
         with pytest.raises(EndpointDeadError, match="nobody listens"):
             await said(channel)
         await channel.aclose()
+
+
+async def unencrypted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers as a plain HTTP server does to what is no HTTP."""
+    await reader.read(1)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+    await writer.drain()
+    writer.close()
+
+
+async def test_https_that_cannot_be_relied_on_is_told_from_nobody(tmp_path: Path) -> None:
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("openssl makes the certificate")
+    key, cert = tmp_path / "key", tmp_path / "cert"
+    words = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=x")
+    files = ("-keyout", str(key), "-out", str(cert))
+    made = await asyncio.create_subprocess_exec(openssl, *words, *files, stderr=asyncio.subprocess.DEVNULL)
+    assert await made.wait() == 0
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    secret = await asyncio.start_server(Script(sized(b"x")), "127.0.0.1", 0, ssl=context)
+    plain = await asyncio.start_server(unencrypted, "127.0.0.1", 0)
+    async with secret, plain:
+        for server, words_of in ((secret, "is not trusted.*SSL_CERT_FILE"), (plain, "speaks no https.*write http://")):
+            url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            channel = Channel(EndpointConfig(name="a", url=url), 2.0)
+            try:
+                with pytest.raises(EndpointDeadError, match=words_of):
+                    await said(channel)
+            finally:
+                await channel.aclose()
 
 
 async def test_key_that_no_header_can_hold_is_refused_without_showing_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -112,3 +112,20 @@ async def _look(member: Member, *, examine: bool) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(EXAM):
                 await member.examine()
+
+
+def absent(found: Sequence[EndpointStatus]) -> Iterator[str]:
+    """A warning for each server that cannot be asked now."""
+    for one in found:
+        if why := one.misfit or ("" if one.state == "up" else one.last_error or f"endpoint {one.name}: {one.phase}"):
+            yield f"warning: {why}; it is asked as soon as it answers (swarm pool doctor tells more)"
+
+
+def doubled(config: PoolConfig) -> Iterator[str]:
+    """A warning for each address that several endpoints name."""
+    names: dict[str, list[str]] = {}
+    for one in config.endpoints:
+        names.setdefault(one.url, []).append(one.name)
+    for url, same in names.items():
+        if len(same) > 1:
+            yield f"warning: {', '.join(same)} all name {url}, which gets more than either allows; keep one of them"

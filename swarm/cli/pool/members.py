@@ -17,7 +17,6 @@ from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.pool import live
 from swarm.cli.pool.given import KeyOption, server
-from swarm.cli.pool.serve import absent
 from swarm.config import Settings
 from swarm.pool_client import PoolClient
 
@@ -61,7 +60,7 @@ def add(
     _say(name, "joining", f"{name} joins the tier {tier} of {whose}; see it with: swarm pool status", json=json)
     if tier not in {one.tier for one in before}:
         screen.hint(f"the tier {tier} is new: {name} is alone in it")
-    for words in absent([one for one in after if one.name == name]):
+    for words in live.absent([one for one in after if one.name == name]):
         screen.hint(words)
 
 

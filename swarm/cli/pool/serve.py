@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -19,9 +18,9 @@ from pool.errors import PoolError
 from pool.gateway.service import Service
 from pool.gateway.serving import Listening, listening, until_signalled
 from pool.router import Pool
-from pool.types import EndpointStatus
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
+from swarm.cli.pool import live
 from swarm.cli.pool.given import KeyOption, configured, no_key_without, server, with_embedded
 
 LOOK = 2.0  # seconds
@@ -69,27 +68,10 @@ async def _serve(config: PoolConfig, *, as_json: bool) -> None:
         await asyncio.gather(*(_look(pool, tier) for tier in config.tiers))
         _quiet_collector()
         _announce(config.gateway, here, as_json=as_json)
-        for words in (*absent(pool.status()), *doubled(config)):
+        for words in (*live.absent(pool.status()), *live.doubled(config)):
             screen.hint(words)
         await until_signalled(here)
         screen.hint("draining; a second signal stops at once")
-
-
-def absent(found: Sequence[EndpointStatus]) -> Iterator[str]:
-    """A warning for each server that cannot be asked now."""
-    for one in found:
-        if why := one.misfit or ("" if one.state == "up" else one.last_error or f"endpoint {one.name}: {one.phase}"):
-            yield f"warning: {why}; it is asked as soon as it answers (swarm pool doctor tells more)"
-
-
-def doubled(config: PoolConfig) -> Iterator[str]:
-    """A warning for each address that several endpoints name."""
-    names: dict[str, list[str]] = {}
-    for one in config.endpoints:
-        names.setdefault(one.url, []).append(one.name)
-    for url, same in names.items():
-        if len(same) > 1:
-            yield f"warning: {', '.join(same)} all name {url}, which gets more than either allows; keep one of them"
 
 
 def _quiet_collector() -> None:

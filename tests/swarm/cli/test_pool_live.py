@@ -18,7 +18,7 @@ from pool.gateway.serving import listening
 from pool.router import Pool
 from pool.testing import pretend_vllm
 from pool.types import EndpointStatus, Trait
-from swarm.cli.pool.serve import absent, doubled
+from swarm.cli.pool.live import absent, doubled
 from swarm.cli.pool.status import _judge, abilities, row
 
 HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'

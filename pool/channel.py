@@ -68,7 +68,8 @@ class Line(ResponseHandler):
         if self._body is None:
             self._before += len(data)
             if self._before > BEFORE:
-                self.set_exception(aiohttp.ClientPayloadError(f"more than {BEFORE} bytes before the body of an answer"))
+                told = f"more than {BEFORE} bytes before the body of an answer"
+                self.set_exception(aiohttp.ClientConnectionError(told))
                 self._cut()
                 return
         elif data and self._body.is_eof():

@@ -46,10 +46,11 @@ def mark_of(body: Mapping[str, Any]) -> str:
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One try that failed. ``answered``: the server said so itself, and did not just break off; ``begun``: a part of
-    its answer was heard. ``request`` is common to the tries of one request. Seconds of the pool's clock."""
+    its answer was heard. ``who`` is its caller and session, ``request`` is common to the tries of one request. Seconds
+    of the pool's clock."""
 
     endpoint: str
-    caller: str
+    who: tuple[str, str]
     request: str
     sent: float
     at: float
@@ -73,7 +74,7 @@ class Suspects:
         self._succeeded = succeeded
         self._known: OrderedDict[Mark, _Suspect] = OrderedDict()
         self._rough: Counter[int] = Counter()
-        self._broken: OrderedDict[str, deque[tuple[float, str]]] = OrderedDict()
+        self._broken: OrderedDict[str, deque[tuple[Mark, Failure]]] = OrderedDict()
 
     def __contains__(self, rough: int) -> bool:
         """Whether something like it failed: only then is it worth while to look exactly."""
@@ -86,7 +87,7 @@ class Suspects:
         if suspect is None or now - suspect.last > FORGET:
             suspect = _Suspect()
         self._remember(mark, suspect, failure)
-        if not self._guilty(suspect):
+        if not self._guilty(mark, suspect):
             return False
         suspect.until, suspect.hold = now + suspect.hold, min(LONGEST, 2 * suspect.hold)
         return True
@@ -124,12 +125,12 @@ class Suspects:
         suspect.failures.append(failure)
         suspect.last = failure.at
         if len(suspect.callers) < ENOUGH:
-            suspect.callers.add(failure.caller)
+            suspect.callers.add(failure.who[0])
         self._known[mark] = suspect
         self._rough[mark[0]] += 1
         if len(self._known) > MOST:
             self._drop(next(iter(self._known)))
-        self._broken.setdefault(failure.endpoint, deque(maxlen=KEPT)).append((failure.at, failure.request))
+        self._broken.setdefault(failure.endpoint, deque(maxlen=KEPT)).append((mark, failure))
         self._broken.move_to_end(failure.endpoint)
         if len(self._broken) > SERVERS:
             self._broken.popitem(last=False)
@@ -142,22 +143,26 @@ class Suspects:
                 del self._rough[mark[0]]
         return suspect
 
-    def _guilty(self, suspect: _Suspect) -> bool:
+    def _guilty(self, mark: Mark, suspect: _Suspect) -> bool:
         """It failed, was sent again and failed again, often enough, while the servers were well."""
         count, before, here = 0, float("-inf"), dict[str, float]()
         for one in suspect.failures:  # in the order in which they failed, so that the most that follow each other count
-            if one.sent >= before and self._sound(one, here.get(one.endpoint, float("-inf"))):
+            if one.sent >= before and self._sound(mark, one, here.get(one.endpoint, float("-inf"))):
                 count, before = count + 1, one.at
                 here[one.endpoint] = one.at
         return count >= ENOUGH
 
-    def _sound(self, one: Failure, before: float) -> bool:
+    def _sound(self, mark: Mark, one: Failure, before: float) -> bool:
         """Whether the server was well when it failed there, and served another since it failed there ``before``."""
         well = self._succeeded(one.endpoint)
         if well is None or well <= before:
             return False
-        others = (at for at, request in self._broken.get(one.endpoint, ()) if request != one.request)
-        alone = all(abs(at - one.at) > TOGETHER for at in others)
+        alone = not any(
+            abs(other.at - one.at) <= TOGETHER
+            and other.request != one.request
+            and (what == mark or other.who != one.who)
+            for what, other in self._broken.get(one.endpoint, ())
+        )  # several different ones of one session do not excuse each other: it may be all that breaks
         return well >= (one.at - NEAR if one.answered and alone else one.at + AFTER)
 
 

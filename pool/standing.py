@@ -91,7 +91,7 @@ class Standings:
         """A request failed there; whether it is the request that is to blame."""
         self._breaker(name).unwell(visit.ticket)
         failure = Failure(
-            name, visit.who[0], request, visit.sent, self._clock(),
+            name, visit.who, request, visit.sent, self._clock(),
             answered=not isinstance(error, SILENT), begun=isinstance(error, TornError),
         )  # fmt: skip
         return self.suspects.failed(mark, failure)

@@ -11,10 +11,10 @@ X, ALIKE, Y = (1, "x"), (1, "z"), (2, "y")
 numbers = itertools.count()
 
 
-def failure(endpoint: str, at: float, request: str = "", **more: Any) -> Failure:
+def failure(endpoint: str, at: float, request: str = "", caller: str = "anna", **more: Any) -> Failure:
     """A try that was sent a moment before it failed, of a request of its own where none is named."""
-    told: dict[str, Any] = {"caller": "anna", "sent": at - 0.05} | more
-    return Failure(endpoint=endpoint, at=at, request=request or f"r{next(numbers)}", **told)
+    told: dict[str, Any] = {"sent": at - 0.05} | more
+    return Failure(endpoint=endpoint, who=(caller, "s"), at=at, request=request or f"r{next(numbers)}", **told)
 
 
 def test_two_servers_that_serve_others_are_not_to_blame() -> None:
@@ -59,6 +59,15 @@ def test_whoever_was_under_way_in_a_server_that_died_is_innocent_wherever_it_fai
             well[name] = at + AFTER / 2  # an answer that was under way is read after the first of them broke
         well |= {"a": 20.0, "b": 20.0}
         suspects = Suspects({"a": 9.99, "b": 10.49}.get)
+
+
+def test_different_ones_of_one_session_do_not_excuse_each_other_and_those_of_another_do() -> None:
+    for caller, guilty in (("anna", True), ("ben", False)):
+        suspects = Suspects({"a": 9.9, "b": 9.9}.get)
+        for name, at in (("a", 10.0), ("b", 10.1)):
+            suspects.failed(Y, failure(name, at, "other", caller=caller))
+            told = suspects.failed(X, failure(name, at, "r"))
+        assert told is guilty
 
 
 def test_a_connection_that_broke_tells_of_the_request_once_the_server_served_another_after_it() -> None:

@@ -51,6 +51,6 @@ def test_whatever_is_kept_by_name_has_a_bound() -> None:
     breaker, suspects = Breaker(), Suspects(lambda _: None)
     for number in range(3000):
         breaker.leave(breaker.enter(1.0), "neutral", 1.0, (f"k{number}", "s"))
-        suspects.failed((number, ""), Failure(f"e{number % 3}", "k", f"r{number}", 0.9, 1.0))
+        suspects.failed((number, ""), Failure(f"e{number % 3}", ("k", "s"), f"r{number}", 0.9, 1.0))
     assert len(breaker._votes) <= 32
     assert len(suspects._known) <= 1024

@@ -66,6 +66,8 @@ class DaemonClient(SocketClient):
             try:
                 async with aclosing(self._events(task, last)) as events:
                     async for event in events:
+                        if _leaving():  # seen under load: a library on the way kept the cancellation to itself
+                            raise asyncio.CancelledError
                         if event.event == "end":
                             over = True  # and read on to the end of the stream, which leaves the connection clean
                             continue
@@ -77,8 +79,7 @@ class DaemonClient(SocketClient):
                 if not over:
                     raise httpx.RemoteProtocolError("the stream ended early")
             except httpx.TransportError as error:
-                task_here = asyncio.current_task()
-                if task_here is not None and task_here.cancelling():
+                if _leaving():
                     # Closing a stream for a cancellation can break it, and the break must not hide the cancellation.
                     raise asyncio.CancelledError from error
                 # Counted by hand, not by a retry library: any event read in between starts the count afresh.
@@ -127,6 +128,12 @@ class DaemonClient(SocketClient):
     def _unreachable(self, error: httpx.HTTPError) -> DaemonError:
         why = str(error) or type(error).__name__
         return DaemonError(f"the daemon does not answer at {self._socket}: {why}", START)
+
+
+def _leaving() -> bool:
+    """Whether who called wants to leave."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _refused(status: int, body: bytes) -> SwarmError:

@@ -152,11 +152,13 @@ async def test_closing_parks_what_still_runs(tmp_path: Path) -> None:
 
 async def test_the_flow_sees_the_cancellation_and_may_tidy_up(tmp_path: Path) -> None:
     tidied: list[str] = []
+    begun = asyncio.Event()
 
     def make(engine: DbosEngine) -> Flow:
         async def flow(name: str) -> str:
             async def act() -> str:
                 try:
+                    begun.set()
                     await asyncio.sleep(60)
                 finally:
                     await asyncio.sleep(0.01)
@@ -169,7 +171,7 @@ async def test_the_flow_sees_the_cancellation_and_may_tidy_up(tmp_path: Path) ->
 
     async with opened(tmp_path / "e.db", make) as (engine, _):
         run = asyncio.create_task(engine.run("a"))
-        await asyncio.sleep(0.2)
+        await asyncio.wait_for(begun.wait(), 30)
         await engine.cancel("a")
         assert (await run).how == "cancelled"
     assert tidied == ["a"]

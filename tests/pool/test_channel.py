@@ -202,7 +202,7 @@ async def test_what_comes_before_a_body_is_bounded_whatever_it_is(endless: bytes
     async with asyncio.timeout(5), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         channel = Channel(EndpointConfig(name="a", url=url), 2.0)
-        with pytest.raises(TransientError, match="more than .* bytes (before the body|when reading)"):
+        with pytest.raises(TransientError, match=r"more than .* bytes (before the body|when reading)"):
             await said(channel)
         await channel.aclose()
     assert sum(told) < 64 * BEFORE

@@ -15,6 +15,7 @@ BINS = 20
 ENOUGH = 16.0  # observations of one size that count; from there on an older one fades with each new
 ODD = 3.0  # observations as far from the mean as this many usual distances count as if they were nearer
 ROUNDS = 30
+EACH, RARELY = 32, 8  # so many observations are each solved for; from there on every eighth, since one moves little
 FEW_STEPS = 16  # fewer steps than these may all have shared their time with one prefill
 NOISE = 0.1  # share of what was seen by which one observation is usually off
 DOUBT = 2.0  # how many times its own size a coefficient of the prior may be off
@@ -68,13 +69,17 @@ class Fit:
             known.add(terms, seen)
         else:
             self._bins[key] = _Bin(terms, seen)
-        self._solve()
+        if self.seen <= EACH or self.seen % RARELY == 0:
+            self._solve()
 
     def _solve(self) -> None:
         """Coordinate descent from the last solution; errors count by their share of what was seen."""
         found, many = list(self.coefficients), range(len(self._prior))
         weights = [(b.terms, b.seen, b.count / (NOISE * max(b.seen, 1e-4)) ** 2) for b in self._bins.values()]
-        normal = [[sum(w * t[i] * t[j] for t, _, w in weights) for j in many] for i in many]
+        normal = [[0.0] * len(many) for _ in many]
+        for i in many:
+            for j in range(i + 1):
+                normal[i][j] = normal[j][i] = sum(w * t[i] * t[j] for t, _, w in weights)
         moment = [sum(w * t[i] * seen for t, seen, w in weights) for i in many]
         pace = self._pace()
         for i, value in enumerate(self._prior):

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
+from sandbox.types import Command, LeftBehind, Network, Outcome, SandboxSpec, SelfTest
+
+OnOutput = Callable[[bytes], None]
+Rescue = Callable[[LeftBehind, AsyncIterator[bytes]], Awaitable[None]]
+
+
+class Exit(Protocol):
+    """One way out of a sandbox that the host keeps. Every connection made to it inside ends in ``serve``, and nowhere else.
+
+    Inside it is a TCP port on the loopback. The bytes come out through the supervisor's own stream, so no socket, route
+    or mount is shared with the host.
+    """
+
+    @property
+    def port(self) -> int:
+        """Port inside, on 127.0.0.1."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables that make ordinary programs inside use it."""
+
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, labels: Mapping[str, str]
+    ) -> None:
+        """One connection to its end, for the sandbox with these labels. What it raises ends that connection alone."""
+
+
+Exits = Mapping[Network, Exit]
 
 
 class Sandbox(Protocol):
@@ -16,8 +43,12 @@ class Sandbox(Protocol):
     def name(self) -> str:
         """A name that the backend knows it by (of a container or a control group)."""
 
-    async def run(self, command: Command) -> Outcome:
-        """Run one command to its end. Raises SandboxError only when the machinery itself is broken."""
+    async def run(self, command: Command, on_output: OnOutput | None = None) -> Outcome:
+        """Run one command to its end; commands wait for one another, and nothing of one is left after it.
+
+        ``on_output`` is given the output that is kept, piece by piece, its head while the command runs. Raises
+        SandboxPathError for a folder or a variable that cannot be, SandboxError when the machinery itself is broken.
+        """
 
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:
         """The first ``limit`` bytes of a file. Raises SandboxPathError where there is none or it lies outside."""
@@ -29,7 +60,7 @@ class Sandbox(Protocol):
         """The workspace as a tar stream, made inside, bounded by the disk limit. Links are not followed."""
 
     def fork(self) -> AbstractAsyncContextManager[Sandbox]:
-        """A new sandbox of the same spec whose workspace starts as a copy of this one."""
+        """A new sandbox of the same spec whose workspace, home and session start as a copy of this one's."""
 
 
 class SandboxBackend(Protocol):
@@ -43,5 +74,14 @@ class SandboxBackend(Protocol):
     ) -> AbstractAsyncContextManager[Sandbox]:
         """A fresh sandbox, its workspace filled from a tar stream when one is given."""
 
-    async def sweep(self) -> int:
-        """Remove what an earlier process of this owner left behind; the number of sandboxes removed."""
+    async def left_behind(self) -> tuple[LeftBehind, ...]:
+        """What earlier processes left: sandboxes whose process is gone, of this owner and of others, oldest first."""
+
+    async def sweep(self, rescue: Rescue | None = None) -> int:
+        """Remove what an earlier process of this owner left behind; the number of sandboxes removed.
+
+        A workspace that still lives is first given to ``rescue`` as a tar stream; where that fails it is left there.
+        """
+
+    async def close(self) -> None:
+        """Let go of what the backend itself holds: connections, helpers, warm sandboxes."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sandbox.base import SandboxBackend
-from sandbox.bwrap import BwrapBackend
+from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
-from sandbox.container import ContainerBackend
+from sandbox.container.backend import ContainerBackend
 from sandbox.errors import SandboxUnavailableError
 from sandbox.owner import Owner, owner_of
 

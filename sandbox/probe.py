@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.errors import SandboxUnavailableError
-from sandbox.profile import ENVIRONMENT
+from sandbox.rules.profile import ENVIRONMENT
 from sandbox.types import MIB, Backend, Command, Limits, SandboxSpec, SelfTest
 
 PYTHON = "/usr/bin/python3"

@@ -14,9 +14,9 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 
 from sandbox.errors import SandboxError, SandboxLostError
-from sandbox.inside import pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
+from sandbox.line.inside import pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
 from sandbox.process import Finished, ProcessFailedError, Start, feed_process, run_process, stream_process
-from sandbox.profile import environment_of, profile_of, time_limit
+from sandbox.rules.profile import environment_of, profile_of, time_limit
 from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
 
 Script = Callable[[Command, Path], Outcome | None]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Backend = Literal["docker", "bwrap"]
+Network = Literal["none", "model", "packages"]
 
 MIB = 1024 * 1024
 
@@ -35,23 +35,38 @@ class SandboxSpec(Frozen):
     limits: Limits = Limits()
     env: dict[str, str] = Field(default_factory=dict)
     image: str | None = None
+    network: Network = Field(default="none", description="the one way out: none, the model gateway, or packages")
+    labels: dict[str, str] = Field(default_factory=dict, description="whose it is; told in logs and by reaping")
 
 
 class Command(Frozen):
-    """One command, run as ``argv`` without a shell, in ``cwd`` relative to the workspace."""
+    """One command, run as ``argv`` without a shell, in ``cwd`` relative to the workspace.
+
+    A ``session`` command is ``(shell, "-c", script, ...)``: it begins in the folder and with the exported variables
+    that the session's last command ended with, and leaves its own to the next. ``cwd`` and ``env`` then matter for the
+    first one only, or where they differ from the default.
+    """
 
     argv: tuple[str, ...] = Field(min_length=1)
     cwd: str = "."
     env: dict[str, str] = Field(default_factory=dict)
     stdin: bytes = b""
     timeout: float | None = Field(default=None, gt=0)
+    session: bool = False
+
+    @model_validator(mode="after")
+    def _session_has_a_script(self) -> Command:
+        if self.session and (len(self.argv) < 3 or self.argv[1] != "-c"):
+            raise ValueError('a session command is (shell, "-c", script, ...)')
+        return self
 
 
 class Outcome(Frozen):
     """What a command did. A time-out, a kill and a missing program are outcomes, not exceptions.
 
     ``exit_code`` follows the shell (127 missing, 128+n killed by signal n). ``output`` is standard output and error
-    interleaved, its middle cut out when it grew over the limit (``cut`` bytes are missing then).
+    interleaved, its middle left out when it grew over the limit: ``cut`` bytes are missing then, after the first
+    ``cut_at``.
     """
 
     exit_code: int
@@ -60,11 +75,17 @@ class Outcome(Frozen):
     timed_out: bool = False
     out_of_memory: bool = False
     cut: int = 0
+    cut_at: int = 0
 
     @property
     def text(self) -> str:
-        """The output as text, undecodable bytes replaced."""
-        return self.output.decode("utf-8", "replace")
+        """The output as text, undecodable bytes replaced, and a line where something was left out."""
+        if not self.cut:
+            return self.output.decode("utf-8", "replace")
+        head, tail = (
+            part.decode("utf-8", "replace") for part in (self.output[: self.cut_at], self.output[self.cut_at :])
+        )
+        return f"{head}\n[{self.cut} bytes of output were left out here]\n{tail}"
 
 
 class SealedTree(Frozen):
@@ -96,8 +117,11 @@ class SelfTest(Frozen):
     detail: dict[str, str] = Field(default_factory=dict)
 
 
-class Checkout(Frozen):
-    """Where a checkout comes from: a trusted bare git directory and a commit in it."""
+class LeftBehind(Frozen):
+    """A sandbox whose process is gone. ``living`` tells whether its workspace can still be read."""
 
-    git_dir: Path
-    commit: str
+    name: str
+    labels: dict[str, str]
+    created: float = Field(description="seconds since the epoch")
+    living: bool
+    ours: bool = Field(description="whether it belongs to the same state folder")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.base import Sandbox, SandboxBackend
+from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SealedTree
-from sandbox.workspace import Workspace
 from swarm.checks import check
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request
 from swarm.engine import Engine

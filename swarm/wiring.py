@@ -15,8 +15,8 @@ from pool.router import Pool
 from pool.tiers.front import Tiers
 from sandbox.base import SandboxBackend
 from sandbox.factory import choose_backend
+from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
-from sandbox.workspace import Workspace
 from swarm import acceptance
 from swarm.attempt import AttemptRun, Parts
 from swarm.config import Settings

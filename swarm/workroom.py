@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pool.errors import ContextOverflowError
 from sandbox.base import Sandbox
+from sandbox.trees.workspace import Workspace
 from sandbox.types import MIB, SealedTree
-from sandbox.workspace import Workspace
 from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
 from swarm.ledger import BudgetLedger

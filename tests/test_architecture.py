@@ -33,13 +33,13 @@ LOOKED_UP_BY_NAME = {
 # The one file (per library or language) that may touch it.
 OWNERS: dict[str, set[str]] = {
     "dbos": {"swarm/engine.py"},
-    "docker": {"sandbox/container.py"},
+    "docker": {"sandbox/container/engine.py"},
     "openai": {"pool/plain_client.py"},  # the request path speaks plain JSON, at a quarter of the SDK's cost
     "aiohttp": {"pool/channel.py"},
-    "git": {"broker/gitdir.py", "sandbox/gitdir.py"},
+    "git": {"broker/gitdir.py", "sandbox/trees/gitdir.py"},
     "detect_secrets": {"broker/scan.py"},
     "xllamacpp": {"pool/llama_child.py"},
-    "pyseccomp": {"sandbox/seccomp.py"},
+    "pyseccomp": {"sandbox/bubblewrap/seccomp.py"},
 }
 SQL = re.compile(
     r"\s*(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA)\b",
@@ -148,7 +148,7 @@ BITES = {
     "the command line imports the wire": ("swarm/cli.py", "from broker import wire", WIRE),
     "the broker imports the hall": ("broker/policy.py", "import swarm.types", HALL),
     "the pool imports the sandbox": ("pool/endpoint.py", "import sandbox.types", HALL),
-    "the sandbox imports the broker": ("sandbox/workspace.py", "import broker.wire", HALL),
+    "the sandbox imports the broker": ("sandbox/trees/workspace.py", "import broker.wire", HALL),
     "the broker's policy reads the vault": ("broker/policy.py", "import broker.vault", VAULT),
     "an unclaimed file appears in swarm": ("swarm/misc.py", "", "floors of swarm"),
     "an unclaimed file appears in pool": ("pool/misc.py", "", "floors of pool"),

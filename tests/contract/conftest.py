@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import SandboxBackend
-from sandbox.bwrap import BwrapBackend
+from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
-from sandbox.container import ContainerBackend
+from sandbox.container.backend import ContainerBackend
 from sandbox.owner import owner_of
 from sandbox.testing import ScriptedBackend
 

@@ -19,8 +19,8 @@ import pytest
 
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.errors import SandboxError
+from sandbox.trees.workspace import Workspace
 from sandbox.types import MIB, Command, Limits, Outcome, SandboxSpec
-from sandbox.workspace import Workspace
 
 SPEC = SandboxSpec(limits=Limits(memory=96 * MIB, processes=40, disk=8 * MIB, output=64 * 1024, wall=30))
 CALLS = """
@@ -392,9 +392,9 @@ async def test_a_hostile_workspace_fires_nothing_on_the_host(jail: SandboxBacken
 DYING = """
 import asyncio, sys
 from pathlib import Path
-from sandbox.bwrap import BwrapBackend
+from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
-from sandbox.container import ContainerBackend
+from sandbox.container.backend import ContainerBackend
 from sandbox.owner import owner_of
 from sandbox.types import Command, SandboxSpec
 

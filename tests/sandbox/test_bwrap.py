@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap import BwrapBackend
+from sandbox.bubblewrap.backend import BwrapBackend
+from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxUnavailableError
 from sandbox.owner import owner_of
-from sandbox.seccomp import compile_filter
 from sandbox.types import Command, SandboxSpec
 
 ROOT = Path(__file__).parents[2]

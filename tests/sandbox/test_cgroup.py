@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cgroup import Group, Parent, _mounts, _settings, find_parent
+from sandbox.bubblewrap.cgroup import Group, Parent, _mounts, _settings, find_parent
 from sandbox.errors import SandboxError, SandboxUnavailableError
-from sandbox.profile import profile_of
+from sandbox.rules.profile import profile_of
 from sandbox.types import MIB, Limits, SandboxSpec
 
 PROFILE = profile_of(SandboxSpec(limits=Limits(memory=64 * MIB, processes=9, cpus=1.5)))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from sandbox.bwrap import BwrapBackend
+from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
-from sandbox.container import ContainerBackend
+from sandbox.container.backend import ContainerBackend
 from sandbox.errors import SandboxUnavailableError
 from sandbox.factory import choose_backend
 from sandbox.owner import Owner, orphaned, owner_of

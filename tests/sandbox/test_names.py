@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.names import names_git, normal, shown
+from sandbox.trees.names import names_git, normal, shown
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from sandbox.profile import (
+from sandbox.bubblewrap.seccomp import compile_filter
+from sandbox.rules.profile import (
     AGENT_UID,
     AGENT_UIDS,
     KEEPER_UID,
@@ -18,7 +19,6 @@ from sandbox.profile import (
     profile_of,
     time_limit,
 )
-from sandbox.seccomp import compile_filter
 from sandbox.types import MIB, Command, Limits, SandboxSpec
 
 PROFILE = profile_of(SandboxSpec(limits=Limits(memory=64 * MIB, cpus=0.5, disk=8 * MIB, wall=10), env={"A": "1"}))

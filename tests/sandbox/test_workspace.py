@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import WorkspaceError
-from sandbox.workspace import Workspace
+from sandbox.trees.workspace import Workspace
 
 LIMIT = 4 * 1024 * 1024
 

@@ -21,8 +21,8 @@ from broker.client import Client
 from broker.wire import Grant, GrantRequest
 from pool.testing import ScriptedPool
 from sandbox.testing import ScriptedBackend
+from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec
-from sandbox.workspace import Workspace
 from swarm.attempt import AttemptRun, Parts
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient

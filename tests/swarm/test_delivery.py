@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from broker.wire import GrantRequest, MirrorRequest, Receipt, decode_proposal
-from sandbox.workspace import Workspace
+from sandbox.trees.workspace import Workspace
 from swarm.delivery import BrokerClient, Offer, compose
 from swarm.errors import BrokerError, BrokerUnreachableError
 from swarm.serving import http_server

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from sandbox.testing import ScriptedBackend
+from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SealedTree
-from sandbox.workspace import Workspace
 from swarm.workroom import Quota, Room
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from sandbox.errors import WorkspaceError
-from sandbox.gitdir import GitDir
-from sandbox.names import normal, shown
-from sandbox.sealing import GITLINK, Blob, Found, fit, harvest
-from sandbox.tarball import END, TarReader, header, padding
+from sandbox.trees.gitdir import GitDir
+from sandbox.trees.names import normal, shown
+from sandbox.trees.sealing import GITLINK, Blob, Found, fit, harvest
+from sandbox.trees.tarball import END, TarReader, header, padding
 from sandbox.types import MIB, SealedTree
 
 _KEPT_TEMPLATES = 8

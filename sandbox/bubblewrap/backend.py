@@ -17,16 +17,24 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.cgroup import Group, Parent, find_parent
+from sandbox.bubblewrap.cgroup import Group, Parent, find_parent
+from sandbox.bubblewrap.namespaces import FILES, PATH, PLACE, WORK, Namespaces, dropped, make_namespaces
+from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
-from sandbox.inside import NO_FOLDER, pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
-from sandbox.namespaces import FILES, PATH, PLACE, WORK, Namespaces, dropped, make_namespaces
+from sandbox.line.inside import NO_FOLDER, pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
 from sandbox.owner import Owner, orphaned
 from sandbox.probe import insist, prove
 from sandbox.process import Finished, ProcessFailedError, Start, feed_process, run_process, stream_process
-from sandbox.profile import AGENT_UID, AGENT_UIDS, bwrap_arguments, environment_of, profile_of, rlimits, time_limit
-from sandbox.seccomp import compile_filter
+from sandbox.rules.profile import (
+    AGENT_UID,
+    AGENT_UIDS,
+    bwrap_arguments,
+    environment_of,
+    profile_of,
+    rlimits,
+    time_limit,
+)
 from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
 
 _PROGRAMS = ("bwrap", "setpriv", "unshare", "nsenter", "mount", "tar", "realpath")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import SandboxError, SandboxUnavailableError
-from sandbox.profile import CPU_PERIOD, Profile
+from sandbox.rules.profile import CPU_PERIOD, Profile
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _PATIENCE = 3.0

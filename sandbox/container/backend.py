@@ -25,13 +25,13 @@ import docker.utils
 import requests
 
 from sandbox.config import SandboxConfig
+from sandbox.container.frames import Said, after_go, first_of, frames, listen, once, reported, send, without_report
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
-from sandbox.frames import Said, after_go, first_of, frames, listen, once, reported, send, without_report
-from sandbox.inside import pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
+from sandbox.line.inside import pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
 from sandbox.owner import Owner
 from sandbox.probe import insist, prove
 from sandbox.process import HeadTail
-from sandbox.profile import (
+from sandbox.rules.profile import (
     AGENT_UID,
     ARCHITECTURES,
     CPU_PERIOD,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from sandbox.names import names_git, names_gitmodules, normal, shown
-from sandbox.tarball import Member, TarReader
+from sandbox.trees.names import names_git, names_gitmodules, normal, shown
+from sandbox.trees.tarball import Member, TarReader
 
 _MAX_NOTES = 200
 _LINK_LIMIT = 4096

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 
 from sandbox.errors import SandboxUnavailableError
-from sandbox.profile import AGENT_UID, Profile
+from sandbox.rules.profile import AGENT_UID, Profile
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PLACE = "/mnt"  # covered in these namespaces only

@@ -14,7 +14,7 @@ Rescue = Callable[[LeftBehind, AsyncIterator[bytes]], Awaitable[None]]
 
 
 class Exit(Protocol):
-    """One way out of a sandbox that the host keeps. Every connection made to it inside ends in ``serve``, and nowhere else.
+    """One way out that the host keeps: every connection made to it inside ends in ``serve``, and nowhere else.
 
     Inside it is a TCP port on the loopback. The bytes come out through the supervisor's own stream, so no socket, route
     or mount is shared with the host.

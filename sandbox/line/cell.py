@@ -1,4 +1,4 @@
-"""What a backend gives to a resident sandbox: one locked box in which a supervisor can be started, and started again."""
+"""What a backend gives to a resident sandbox: one locked box in which a supervisor can be started, and restarted."""
 
 from __future__ import annotations
 

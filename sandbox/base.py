@@ -27,6 +27,9 @@ class Exit(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Variables that make ordinary programs inside use it."""
 
+    def files(self) -> Mapping[str, bytes]:
+        """What those programs have to find inside: absolute path below /tmp, and its content. Nothing of it is secret."""
+
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, labels: Mapping[str, str]
     ) -> None:

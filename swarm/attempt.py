@@ -210,7 +210,7 @@ class AttemptRun:
         saved = await self._workspace.sealed_at(salvage_ref(self._claim.attempt.id))
         stream = self._workspace.checkout_tree(saved.tree, base) if saved else self._workspace.checkout(base)
         limit = min(self._parts.spec.limits.disk, SAVE_LIMIT)
-        async with self._parts.backend.open(self._parts.spec, stream) as sandbox:
+        async with self._parts.backend.open(self._spec("work", base), stream) as sandbox:
             yield Room(self._claim, base, sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota())
 
     def _bench(self, room: Room, past: tuple[Step, ...]) -> Work:
@@ -238,9 +238,21 @@ class AttemptRun:
 
     def _fresh(self, sealed: SealedTree) -> Callable[[str], AbstractAsyncContextManager[Sandbox]]:
         def fresh(tree: str) -> AbstractAsyncContextManager[Sandbox]:
-            return self._parts.backend.open(self._parts.spec, self._workspace.checkout_tree(tree, sealed.base))
+            spec = self._spec("check", sealed.base)
+            return self._parts.backend.open(spec, self._workspace.checkout_tree(tree, sealed.base))
 
         return fresh
+
+    def _spec(self, kind: str, base: str) -> SandboxSpec:
+        """What is asked for, with whose it is: a later daemon saves the work that it finds in one left behind."""
+        labels = {
+            "task": self._task.id,
+            "attempt": self._claim.attempt.id,
+            "repository": self._task.request.repository,
+            "base": base,
+            "kind": kind,
+        }
+        return self._parts.spec.model_copy(update={"labels": labels})
 
     async def _sealed(self) -> SealedTree:
         sealed = await self._workspace.sealed_at(self._ref)

@@ -26,15 +26,9 @@ from sandbox.line.inside import NO_FOLDER, pack_argv, read_argv, refuse, run_arg
 from sandbox.owner import Owner, orphaned
 from sandbox.probe import insist, prove
 from sandbox.process import Finished, ProcessFailedError, Start, feed_process, run_process, stream_process
-from sandbox.rules.profile import (
-    AGENT_UID,
-    AGENT_UIDS,
-    bwrap_arguments,
-    environment_of,
-    profile_of,
-    rlimits,
-    time_limit,
-)
+from sandbox.rules.bwrap import bwrap_arguments
+from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, environment_of, profile_of, rlimits, time_limit
+from sandbox.rules.profile import WORK as INSIDE
 from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
 
 _PROGRAMS = ("bwrap", "setpriv", "unshare", "nsenter", "mount", "tar", "realpath")
@@ -189,7 +183,7 @@ class BwrapSandbox:
                 *("/bin/sh", "-c", enter, "sh", *dropped(place.uid)),
                 *("nsenter", "--user=/proc/self/fd/3", "--mount=/proc/self/fd/4", "--preserve-credentials", "--"),
                 *("bwrap", "--seccomp", "5", "--json-status-fd", "6"),
-                *bwrap_arguments(self._profile, machine.root, work=WORK, environment=environment),
+                *bwrap_arguments(self._profile, machine.root, held={INSIDE: WORK}, environment=environment),
                 *("--", shell, flag, _FORGET + script, *words),
             ],
             {"PATH": PATH},

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sandbox.errors import SandboxUnavailableError
-from sandbox.rules.profile import RULES, Condition, Rule
+from sandbox.rules.calls import RULES, Condition, Rule
 
 try:
     import pyseccomp

@@ -31,17 +31,9 @@ from sandbox.line.inside import pack_argv, read_argv, refuse, run_argv, unpack_a
 from sandbox.owner import Owner
 from sandbox.probe import insist, prove
 from sandbox.process import HeadTail
-from sandbox.rules.profile import (
-    AGENT_UID,
-    ARCHITECTURES,
-    CPU_PERIOD,
-    KEEPER_UID,
-    docker_settings,
-    environment_of,
-    profile_of,
-    rlimits,
-    time_limit,
-)
+from sandbox.rules.calls import ARCHITECTURES
+from sandbox.rules.docker import docker_settings
+from sandbox.rules.profile import AGENT_UID, CPU_PERIOD, KEEPER_UID, environment_of, profile_of, rlimits, time_limit
 from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
 
 OWNER_LABEL = "agent-swarm.owner"

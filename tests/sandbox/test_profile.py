@@ -7,18 +7,10 @@ import json
 import pytest
 
 from sandbox.bubblewrap.seccomp import compile_filter
-from sandbox.rules.profile import (
-    AGENT_UID,
-    AGENT_UIDS,
-    KEEPER_UID,
-    RULES,
-    bwrap_arguments,
-    docker_seccomp,
-    docker_settings,
-    environment_of,
-    profile_of,
-    time_limit,
-)
+from sandbox.rules.bwrap import bwrap_arguments
+from sandbox.rules.calls import RULES
+from sandbox.rules.docker import docker_seccomp, docker_settings
+from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, KEEPER_UID, environment_of, profile_of, time_limit
 from sandbox.types import MIB, Command, Limits, SandboxSpec
 
 PROFILE = profile_of(SandboxSpec(limits=Limits(memory=64 * MIB, cpus=0.5, disk=8 * MIB, wall=10), env={"A": "1"}))
@@ -57,7 +49,7 @@ def test_the_compiled_filter_grows_with_the_rules() -> None:
 
 
 def test_bubblewrap_gets_every_wall_and_the_read_only_root_last() -> None:
-    argv = bwrap_arguments(PROFILE, ["--ro-bind", "/usr", "/usr"], work="/w", environment={"X": "y z"})
+    argv = bwrap_arguments(PROFILE, ["--ro-bind", "/usr", "/usr"], held={"/work": "/w"}, environment={"X": "y z"})
     for flag in (
         "--unshare-all",
         "--unshare-user",

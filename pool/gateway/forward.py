@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from pool.errors import PoolError
 from pool.gateway.bad_news import told
+from pool.gateway.bound import Answered
 from pool.gateway.job import GONE, Job, job_of
 from pool.gateway.keys import Caller
 from pool.gateway.passing import need_of, send
@@ -119,8 +120,12 @@ def _count(service: Service, job: Job, settle: Settle) -> None:
     if job.first_at is not None:
         series.ttft.observe(job.first_at - job.began)
         series.waits.observe(job.waited)
-    if job.usage is None:
-        settle(_begun(service, job))
-    else:
-        settle(job.usage.prompt_tokens + job.usage.completion_tokens)
-        metrics.spent(job.caller.name, job.usage)
+    usage = job.usage
+    tokens = _begun(service, job) if usage is None else usage.prompt_tokens + usage.completion_tokens
+    settle(tokens)
+    if usage is not None:
+        metrics.spent(job.caller.name, usage)
+    if (bound := job.caller.bound) is not None:
+        seconds = service.clock() - job.began
+        ended = Answered(job.frame.tier, job.endpoint, job.model, job.status, tokens, usage, seconds)
+        bound.account.answered(ended)

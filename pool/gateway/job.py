@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pool.gateway.identity import NAMING, identify
+from pool.gateway.identity import NAMING, Identity, identify
 from pool.gateway.keys import Caller
 from pool.gateway.reading import Asked, check_labels, class_of, deadline_of
 from pool.gateway.service import Service
@@ -29,6 +29,7 @@ class Job:
     began: float
     speech: Speech
     endpoint: str = "none"
+    model: str = ""
     status: str = "500"
     first_at: float | None = None
     waited: float = 0.0
@@ -45,7 +46,7 @@ class Job:
 def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -> Job:
     """The job that a request makes."""
     check_labels(exchange.headers, NAMING)
-    identity = identify(exchange.headers, asked.body, "" if caller.name == "anybody" else caller.name)
+    identity = _identity(exchange, caller, asked)
     body, wanted = ordered(asked.body)
     frame = Frame(
         tier=asked.model,
@@ -56,6 +57,12 @@ def job_of(service: Service, exchange: Exchange, caller: Caller, asked: Asked) -
     )
     named = {**body, "session_id": identity.session}  # left out again for servers that would not know the field
     return Job(asked.with_body(named), caller, frame, exchange.request_id, service.clock(), AsItIs())
+
+
+def _identity(exchange: Exchange, caller: Caller, asked: Asked) -> Identity:
+    if caller.bound is not None:
+        return Identity(caller.bound.session, caller.bound.program, "connection")
+    return identify(exchange.headers, asked.body, "" if caller.name == "anybody" else caller.name)
 
 
 def tell(exchange: Exchange, told: Iterable[tuple[str, str]]) -> None:

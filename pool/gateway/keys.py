@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from pool.config import KeyConfig
 from pool.errors import PoolConfigError
+from pool.gateway.bound import Bound
 from pool.gateway.replies import Refusal, RefusedError
 from pool.types import RequestClass
 
@@ -51,13 +53,14 @@ class Budget:
 
 @dataclass(slots=True)
 class Caller:
-    """One key's state. ``running`` counts its requests now."""
+    """One key's state. ``running`` counts its requests now. ``bound`` is for one that is a single session."""
 
     name: str
     best: RequestClass = "interactive"
     concurrent: int | None = None
     budgets: tuple[tuple[str, Budget], ...] = ()
     running: int = field(default=0)
+    bound: Bound | None = None
 
     @contextmanager
     def request(self, tokens: int) -> Iterator[Callable[[int], None]]:
@@ -70,16 +73,17 @@ class Caller:
             if wait := budget.wait(tokens):
                 words = f"key {self.name}: its tokens a {what} are spent; come back in {wait:.0f} s"
                 raise RefusedError(Refusal(429, words, f"tokens_per_{what}", retry_after=wait))
-        held = [budget.reserve(tokens) for _, budget in self.budgets]
-        self.running += 1
+        with self.bound.account.holding(tokens) if self.bound else nullcontext():
+            held = [budget.reserve(tokens) for _, budget in self.budgets]
+            self.running += 1
 
-        def settle(real: int) -> None:
-            held[:] = [budget.settle(had, real) for had, (_, budget) in zip(held, self.budgets, strict=True)]
+            def settle(real: int) -> None:
+                held[:] = [budget.settle(had, real) for had, (_, budget) in zip(held, self.budgets, strict=True)]
 
-        try:
-            yield settle
-        finally:
-            self.running -= 1
+            try:
+                yield settle
+            finally:
+                self.running -= 1
 
     def lowered(self, asked: str | None) -> RequestClass:
         """The class of a request: what it asks for, never better than the key's."""
@@ -88,6 +92,24 @@ class Caller:
             if name == asked:
                 return ORDER[max(rank, best)]
         return "default" if best == 0 else self.best
+
+
+class Callers(Protocol):
+    """Tells who calls."""
+
+    def caller(self, authorization: str | None, api_key: str | None = None) -> Caller:
+        """Who calls, from a bearer token or an x-api-key header. Raises RefusedError (401)."""
+
+
+class OneCaller:
+    """The same caller whatever key is sent: the connection itself tells who calls."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def caller(self, authorization: str | None, api_key: str | None = None) -> Caller:  # noqa: ARG002  the protocol
+        """That caller."""
+        return self._caller
 
 
 class Keys:

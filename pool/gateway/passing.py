@@ -38,7 +38,7 @@ def need_of(pool: Pool, job: Job, tier: str, model: str | None) -> Need:
 async def send(service: Service, exchange: Exchange, job: Job, need: Need, why: str = "") -> Relayed:
     """Have the pool answer and pass it on. Raises PoolError; once the exchange has started the answer is torn."""
     async with service.pool.relay(need, job.asked.path, job.asked.body, {}) as relayed:
-        job.endpoint, job.attempts = relayed.endpoint, relayed.attempts
+        job.endpoint, job.model, job.attempts = relayed.endpoint, relayed.model, relayed.attempts
         job.first_at, job.waited = service.clock(), relayed.waited
         tell(
             exchange,

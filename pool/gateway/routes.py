@@ -69,6 +69,8 @@ class Door:
             words = f"without keys the gateway answers this machine alone, not {page}; mend: [[pool.gateway.keys]]"
             raise RefusedError(Refusal(403, words, "foreign_address"))
         found = self._routes.get(path) or self._routes.get(trimmed(path))
+        if found is not None and found[1] == self._metrics and self._service.only is not None:
+            found = None  # they tell of everybody
         if found is not None:
             await self._allowed(exchange, *found)
         elif path.startswith("/v1/models/"):
@@ -128,4 +130,5 @@ class Door:
         await exchange.respond(200, self._service.metrics.page(), (PAGE,))
 
     def _cards(self) -> list[dict[str, Any]]:
-        return cards(self._service.pool.config, self._service.pool.status())
+        found, only = cards(self._service.pool.config, self._service.pool.status()), self._service.only
+        return found if only is None else [card for card in found if card["id"] == only]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from pool.config import GatewayConfig
-from pool.gateway.catalogue import Target, alive, target
+from pool.gateway.catalogue import Target, alive, no_such_model, target
 from pool.gateway.held import Held
 from pool.gateway.identity import Trees
-from pool.gateway.keys import Keys
+from pool.gateway.keys import Caller, Callers, Keys, OneCaller
 from pool.gateway.metrics import Metrics
 from pool.router import Pool
 from pool.tiers.front import Tiers
@@ -24,16 +26,20 @@ WORDS = 500  # characters of such an end
 
 @dataclass
 class Service:
-    """One gateway in front of one pool. ``draining`` is set first of all when it stops (sgl-project/sglang#39016)."""
+    """One gateway in front of one pool. ``draining`` is set first of all when it stops (sgl-project/sglang#39016).
+
+    ``only`` is the one name that may be asked for, where there is but one.
+    """
 
     pool: Pool
     tiers: Tiers
     config: GatewayConfig
-    keys: Keys
+    keys: Callers
     metrics: Metrics
     clock: Clock = time.monotonic
     draining: bool = False
     trees: Trees = field(default_factory=Trees)
+    only: str | None = None
 
     def __post_init__(self) -> None:
         most, several = self.config.max_bodies, len(self.config.keys) > 1
@@ -55,6 +61,13 @@ class Service:
             metrics=Metrics(pool.status),
             clock=clock,
         )
+
+    def for_one(self, caller: Caller, tier: str, bodies: int) -> Self:
+        """The same gateway for one caller that may ask for one tier: nothing of others is told. Room for ``bodies``
+        (bytes) is its own, counts are shared."""
+        own = copy.copy(self)
+        own.keys, own.only, own.held = OneCaller(caller), tier, Held(bodies, bodies)
+        return own
 
     @property
     def ready(self) -> bool:
@@ -79,6 +92,8 @@ class Service:
 
     def target(self, name: str) -> Target:
         """What a request's ``model`` means."""
+        if self.only is not None and name != self.only:
+            raise no_such_model(name, (self.only,))
         if name in self._plain:
             return Target("tier", tier=name)
         if self.clock() >= self._known_until:  # a look at every endpoint costs more than the rest of a request

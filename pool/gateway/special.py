@@ -76,7 +76,8 @@ async def _made(service: Service, exchange: Exchange, job: Job) -> None:
             service.remember(job.number, f"200, made for {job.asked.model} and told by {reply.endpoint}: {reply.why}")
     finally:
         if reply := heard.reply:
-            job.endpoint, job.attempts, job.usage = reply.endpoint, reply.attempts, reply.usage
+            job.endpoint, job.model = reply.endpoint, reply.model
+            job.attempts, job.usage = reply.attempts, reply.usage
         elif heard.parts:
             job.usage = merge(heard.parts)
 

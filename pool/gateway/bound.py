@@ -1,0 +1,45 @@
+"""A caller that is one session of one task, whatever its requests say, and that pays into an account of its owner."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from pool.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that ended. ``usage`` is what the server counted, None where it did not: ``tokens`` is a guess then.
+
+    ``status`` is that of the answer, or what became of it; ``seconds`` are of wall clock, waiting included.
+    """
+
+    tier: str
+    endpoint: str
+    model: str
+    status: str
+    tokens: int
+    usage: Usage | None
+    seconds: float
+
+
+class Account(Protocol):
+    """Who pays."""
+
+    def holding(self, tokens: int) -> AbstractContextManager[None]:
+        """One request of about so many tokens, for as long as the block runs. Raises RefusedError where nothing is left
+        to pay it with."""
+
+    def answered(self, answered: Answered) -> None:
+        """A request of this account ended. Called while it is still held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Whose every request is: the session that placement knows, the task tree that shares are counted by."""
+
+    session: str
+    program: str
+    account: Account

@@ -6,7 +6,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from sandbox.types import Frozen, Limits
+from sandbox.types import MIB, Frozen, Limits
+
+
+class WarmConfig(Frozen):
+    """Sandboxes held ready, each for one use."""
+
+    max: int = Field(default=4, ge=0, le=64, description="most sandboxes held ready at a time; 0 holds none")
+    memory: int = Field(default=256 * MIB, ge=0, description="bytes that they may take, at 32 MiB each")
+    idle: float = Field(default=300.0, gt=0, description="seconds without a demand after which none is held")
 
 
 class SandboxConfig(Frozen):
@@ -24,3 +32,4 @@ class SandboxConfig(Frozen):
     )
     env: dict[str, str] = Field(default_factory=dict, description="variables set inside; nothing else gets in")
     limits: Limits = Field(default=Limits(), description="bounds of every sandbox; bytes and seconds")
+    warm: WarmConfig = Field(default=WarmConfig(), description="sandboxes started before they are asked for")

@@ -1,0 +1,273 @@
+"""Holds sandboxes ready around any backend, and hands each out once, to one caller.
+
+What was started before it was asked for is empty and nobody's: it is filled and labelled when it is handed out, and
+closed after that like any other. How many there are follows from demand (`sizing`); starting them is never waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.base import Rescue, Sandbox, SandboxBackend
+from sandbox.config import WarmConfig
+from sandbox.errors import SandboxError, SandboxLostError
+from sandbox.owner import orphaned
+from sandbox.register import Register
+from sandbox.types import Command, LeftBehind, SandboxSpec, SelfTest
+from sandbox.warm.once import Once
+from sandbox.warm.shelf import WARM, Held, Shelf, key_of
+from sandbox.warm.sizing import Bounds, share, starters
+
+_PING = Command(argv=("true",), timeout=2.0)
+_PATIENCE = 2.0  # seconds in which a ready one must have answered; past that none is waited for
+_TICK = 5.0
+_SHELVES = 64
+_SHARE = 8  # of the memory that is free, what ready sandboxes may take at most
+
+log = logging.getLogger(__name__)
+
+
+def free_memory() -> int:
+    """Bytes that the host can still give, as the kernel reckons; see proc(5), MemAvailable."""
+    with Path("/proc/meminfo").open(encoding="ascii") as file:
+        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")), 0)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine as sizing sees it; tests have one of their own."""
+
+    clock: Callable[[], float] = time.monotonic
+    memory: Callable[[], int] = free_memory
+    processors: int = os.cpu_count() or 1
+
+
+class WarmBackend:
+    """Keeps the `SandboxBackend` protocol over another backend. It belongs to one event loop.
+
+    With a count of zero nothing is held ready; what was handed out is written down all the same.
+    """
+
+    def __init__(self, bare: SandboxBackend, config: WarmConfig, register: Register, host: Host | None = None) -> None:
+        self._bare = bare
+        self._config = config
+        self._register = register
+        self._host = host or Host()
+        self._shelves: dict[str, Shelf] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._cold = 0
+        self._wake = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def bare(self) -> SandboxBackend:
+        """The backend inside."""
+        return self._bare
+
+    @property
+    def ready(self) -> int:
+        """How many are held ready now."""
+        return sum(len(shelf.ready) for shelf in self._shelves.values())
+
+    async def self_test(self) -> SelfTest:
+        """As the protocol says."""
+        return await self._bare.self_test()
+
+    @asynccontextmanager
+    async def open(self, spec: SandboxSpec, workspace: AsyncIterator[bytes] | None = None) -> AsyncIterator[Sandbox]:
+        """As the protocol says; a ready one where there is one that answers."""
+        shelf, stream = self._shelf(spec), Once(workspace)
+        shelf.demand = shelf.demand.asked(self._host.clock())
+        name = ""
+        try:
+            async with AsyncExitStack() as stack:
+                sandbox = await self._lend(shelf, spec, stream, stack) or await self._open_cold(spec, stream, stack)
+                self._keep_going()
+                name = sandbox.name
+                # From here on it may hold someone's work; before, nothing ran in it, and a later daemon may remove it.
+                self._register.note(name, spec.labels)
+                yield sandbox
+        finally:
+            if name:
+                self._register.forget(name)
+
+    async def prepare(self, spec: SandboxSpec) -> int:
+        """Hold one ready before it is asked for, as far as the bounds allow; how many of this spec are ready then.
+
+        Raises SandboxError where it cannot be started.
+        """
+        shelf = self._shelf(spec)
+        shelf.demand = shelf.demand.asked(self._host.clock())
+        if not shelf.ready and self._targets()[shelf.key]:
+            shelf.starting += 1
+            await self._start(shelf, quietly=False)
+        self._keep_going()
+        return len(shelf.ready)
+
+    async def left_behind(self) -> tuple[LeftBehind, ...]:
+        """As the protocol says; labels are those that were in force."""
+        return tuple(self._told(left) for left in await self._bare.left_behind())
+
+    async def sweep(self, rescue: Rescue | None = None) -> int:
+        """As the protocol says. What was never handed out holds nothing, and is removed without a word."""
+
+        async def told(left: LeftBehind, workspace: AsyncIterator[bytes]) -> None:
+            if rescue is not None and self._register.labels(left.name) is not None:
+                await rescue(self._told(left), workspace)
+
+        removed = await self._bare.sweep(told)
+        still = {left.name for left in await self._bare.left_behind()}
+        for name in self._register.names():
+            if name not in still and orphaned(name):
+                self._register.forget(name)
+        return removed
+
+    async def close(self) -> None:
+        """As the protocol says. What was handed out stays with whoever has it."""
+        self._closed = True
+        working = [*self._starting, *([self._keeper] if self._keeper else [])]
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+        for shelf in self._shelves.values():
+            while shelf.ready:
+                self._discard(shelf.ready.popleft())
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        self._shelves.clear()
+        await self._bare.close()
+
+    # Handing out
+
+    async def _lend(self, shelf: Shelf, spec: SandboxSpec, stream: Once, stack: AsyncExitStack) -> Sandbox | None:
+        """A ready one, filled and labelled, that ``stack`` will close. None where none answers in time."""
+        until = self._host.clock() + _PATIENCE
+        while shelf.ready and self._host.clock() < until:
+            held = shelf.ready.popleft()
+            try:
+                if await _answers(held.sandbox):
+                    await held.sandbox.adopt(spec.labels, stream.pieces())
+                    await stack.enter_async_context(held.stack)
+                    return held.sandbox
+            except SandboxLostError:
+                if stream.touched:
+                    self._discard(held)
+                    raise
+            except BaseException:
+                self._discard(held)
+                raise
+            log.info("the ready sandbox %s is gone or does not answer; another one is taken", held.sandbox.name)
+            self._discard(held)
+        return None
+
+    async def _open_cold(self, spec: SandboxSpec, stream: Once, stack: AsyncExitStack) -> Sandbox:
+        self._cold += 1
+        try:
+            return await stack.enter_async_context(self._bare.open(spec, stream.pieces()))
+        finally:
+            self._cold -= 1
+
+    def _told(self, left: LeftBehind) -> LeftBehind:
+        """With the labels that it was handed out with; one of ours that never was is told to be unused."""
+        if not left.ours:
+            return left
+        labels = self._register.labels(left.name)
+        return left.model_copy(update={"labels": {**left.labels, **({"kind": "unused"} if labels is None else labels)}})
+
+    # Keeping some ready
+
+    def _shelf(self, spec: SandboxSpec) -> Shelf:
+        key = key_of(spec)
+        if key not in self._shelves:
+            if len(self._shelves) >= _SHELVES:
+                oldest = min(self._shelves, key=lambda each: self._shelves[each].demand.last)
+                for held in self._shelves.pop(oldest).ready:
+                    self._discard(held)
+            self._shelves[key] = Shelf(key, spec.model_copy(update={"labels": WARM}))
+        return self._shelves[key]
+
+    def _targets(self) -> dict[str, int]:
+        memory = min(self._config.memory, self._host.memory() // _SHARE)
+        bounds = Bounds(self._config.max, memory, self._host.processors, self._config.idle)
+        return share({key: shelf.demand for key, shelf in self._shelves.items()}, self._host.clock(), bounds)
+
+    def _keep_going(self) -> None:
+        if self._closed or not self._config.max:
+            return
+        self._wake.set()
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep(), name="warm sandboxes")
+
+    async def _keep(self) -> None:
+        """Until nothing is wanted and nothing is left."""
+        while self._tend():
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK):
+                    await self._wake.wait()
+
+    def _tend(self) -> bool:
+        """Let go of what is too many, begin to start what is too few; whether there is anything to look after."""
+        targets, now = self._targets(), self._host.clock()
+        for key, shelf in list(self._shelves.items()):
+            while shelf.ready and shelf.count > targets[key]:
+                self._discard(shelf.ready.popleft())
+            if not targets[key] and not shelf.count:
+                del self._shelves[key]
+        room = starters(self._host.processors) - len(self._starting) - self._cold
+        for key, shelf in self._shelves.items():
+            while room > 0 and shelf.count < targets[key] and now >= shelf.not_before:
+                shelf.starting += 1
+                room -= 1
+                task = asyncio.create_task(self._start(shelf), name="a sandbox to hold ready")
+                self._starting.add(task)
+                task.add_done_callback(self._starting.discard)
+        return bool(self._shelves)
+
+    async def _start(self, shelf: Shelf, *, quietly: bool = True) -> None:
+        began, stack = self._host.clock(), AsyncExitStack()
+        try:
+            sandbox = await stack.enter_async_context(self._bare.open(shelf.spec))
+        except Exception as error:
+            wait = shelf.failed(self._host.clock())
+            if not quietly:
+                raise
+            log.warning("no sandbox could be started to hold ready; tried again in %.0f s: %s", wait, error)
+        else:
+            shelf.started(Held(sandbox, stack), self._host.clock() - began)
+            if self._shelves.get(shelf.key) is not shelf:  # nobody looks after it any more
+                self._discard(shelf.ready.popleft())
+        finally:
+            shelf.starting -= 1
+            self._wake.set()
+
+    def _discard(self, held: Held) -> None:
+        task = asyncio.create_task(_close(held), name="a sandbox to close")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+
+async def _answers(sandbox: Sandbox) -> bool:
+    """Whether a command runs in it, in bounded time."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            outcome = await sandbox.run(_PING)
+    except (SandboxError, TimeoutError):
+        return False
+    return not outcome.timed_out and outcome.exit_code != 137
+
+
+async def _close(held: Held) -> None:
+    try:
+        await held.stack.aclose()
+    except Exception as error:  # noqa: BLE001 - a later sweep finds what could not be closed now
+        log.warning("the sandbox %s could not be closed: %s", held.sandbox.name, error)

@@ -6,7 +6,7 @@ import html
 import re
 import unicodedata
 
-from broker.wire import Evidence, TestResult
+from broker.wire import Evidence, SandboxProof, TestResult
 
 CAVEAT = "The tests ran beside the code they judge, which hostile code can abuse to look good: read the diff."
 MAX_TITLE, MAX_BODY, MAX_LINE = 120, 60_000, 2_000
@@ -112,7 +112,7 @@ def _evidence(evidence: Evidence) -> str:
         ("model", _code(evidence.model)),
         ("tier", _code(evidence.tier)),
         ("strategy", _code(evidence.strategy)),
-        ("sandbox", _code(evidence.sandbox)),
+        ("sandbox", _proof(evidence.proof) if evidence.proof else _code(evidence.sandbox)),
         ("spent", f"{_many(evidence.attempts, 'attempt')}, {evidence.tokens} tokens, {evidence.seconds:.0f} s"),
     ]
     return "\n".join(f"- {name}: {value}" for name, value in rows if value)
@@ -129,9 +129,16 @@ def _result(result: TestResult | None) -> str:
     return f"{_code(result.command)} ended with {result.exit_code}, {passed} passed, {len(result.failed)} failed"
 
 
-def _names(names: tuple[str, ...]) -> str:
-    shown = ", ".join(_code(name) for name in names[:20])
-    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+def _proof(proof: SandboxProof) -> str:
+    runtime = proof.detail.get("runtime", "")
+    what = _code(proof.version or proof.backend) + (f" ({_code(runtime)})" if runtime else "")
+    claims = f"{_many(len(proof.claims), 'claim')} proved at start" + (": " if proof.claims else "")
+    return f"{what}, {claims}{_names(proof.claims, most=6)}, self-test `sha256:{proof.digest[:16] or 'unknown'}`"
+
+
+def _names(names: tuple[str, ...], most: int = 20) -> str:
+    shown = ", ".join(_code(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _code(words: str) -> str:

@@ -80,6 +80,18 @@ class TestResult(Wire):
     failed: tuple[str, ...] = Field(default=(), max_length=500)
 
 
+class SandboxProof(Wire):
+    """What the coordinator's sandboxes proved from inside before anything ran in one."""
+
+    backend: str = Field(max_length=40)
+    version: str = Field(default="", max_length=100)
+    claims: tuple[Annotated[str, Field(max_length=120)], ...] = Field(default=(), max_length=64)
+    detail: dict[Annotated[str, Field(max_length=40)], Annotated[str, Field(max_length=200)]] = Field(
+        default_factory=dict, max_length=16
+    )
+    digest: str = Field(default="", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the whole record")
+
+
 class Evidence(Wire):
     """What the coordinator observed; shown in the pull request as its claim, never used to relax policy."""
 
@@ -94,6 +106,7 @@ class Evidence(Wire):
     tokens: int = Field(default=0, ge=0)
     seconds: float = Field(default=0, ge=0)
     sandbox: str = Field(default="", max_length=200)
+    proof: SandboxProof | None = None
 
 
 class Proposal(Wire):

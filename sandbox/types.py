@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -115,6 +117,11 @@ class SelfTest(Frozen):
     proved: tuple[str, ...]
     failed: tuple[str, ...] = ()
     detail: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Names exactly what was proved, and on what: SHA-256 over all of it, as hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
 class LeftBehind(Frozen):

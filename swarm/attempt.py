@@ -12,7 +12,7 @@ from typing import Any
 
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.trees.workspace import Workspace
-from sandbox.types import SandboxSpec, SealedTree
+from sandbox.types import SandboxSpec, SealedTree, SelfTest
 from swarm.checks import check
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request
 from swarm.engine import Engine
@@ -34,7 +34,8 @@ class Parts:
     """What an attempt is made with; `wiring` names the concrete ones.
 
     ``workspace`` gives the trusted git directory of a repository, ``strategy`` a way of working by its name,
-    ``test_command`` the operator's or the person's command for a task. ``note(session, failed)`` is told of each check.
+    ``test_command`` the operator's or the person's command for a task. ``proved`` is what the sandboxes proved at
+    start. ``note(session, failed)`` is told of each check.
     """
 
     backend: SandboxBackend
@@ -44,7 +45,7 @@ class Parts:
     workspace: Callable[[str], Workspace]
     strategy: Callable[[str], Strategy]
     test_command: Callable[[Task], str | None]
-    sandbox_name: str = ""
+    proved: SelfTest | None = None
     note: Callable[[str, bool], None] = unnoted
 
 
@@ -200,7 +201,7 @@ class AttemptRun:
             report=result.report,
             spent=self.ledger.spent(),
             sealed=sealed_facts(sealed),
-            sandbox=self._parts.sandbox_name,
+            proved=self._parts.proved,
             refusals=self._claim.refusals,
         )
 

@@ -23,9 +23,11 @@ from broker.wire import (
     Receipt,
     Refusal,
     Repositories,
+    SandboxProof,
     TestResult,
     encode_proposal,
 )
+from sandbox.types import SelfTest
 from swarm.errors import BrokerError, BrokerUnreachableError
 from swarm.socket_client import SocketClient
 from swarm.types import Attempt, CheckReport, Conclusion, Sealed, Spent, Task, TestRun
@@ -36,6 +38,7 @@ Take = Callable[[str, AsyncIterator[bytes]], Awaitable[None]]
 _VERDICT: TypeAdapter[Verdict] = TypeAdapter(Receipt | Refusal)
 _JSON = {"content-type": "application/json"}
 _NAMES = 500  # of tests, as many as the wire takes
+_CLAIMS, _DETAILS = 64, 16  # of a self-test, the same
 _START = "start the broker (swarm-broker serve), then try again"
 
 
@@ -154,7 +157,7 @@ class Offer:
     report: CheckReport | None
     spent: Spent
     sealed: Sealed
-    sandbox: str = ""
+    proved: SelfTest | None = None
     refusals: int = 0
 
 
@@ -202,7 +205,18 @@ def _evidence(offer: Offer) -> Evidence:
         attempts=max(1, offer.spent.attempts),
         tokens=offer.spent.tokens,
         seconds=offer.spent.wall,
-        sandbox=offer.sandbox[:200],
+        sandbox=offer.proved.version[:200] if offer.proved else "",
+        proof=_proof(offer.proved) if offer.proved else None,
+    )
+
+
+def _proof(proved: SelfTest) -> SandboxProof:
+    return SandboxProof(
+        backend=proved.backend,
+        version=proved.version[:100],
+        claims=tuple(claim[:120] for claim in proved.proved[:_CLAIMS]),
+        detail={key[:40]: value[:200] for key, value in sorted(proved.detail.items())[:_DETAILS]},
+        digest=proved.digest,
     )
 
 

@@ -126,7 +126,7 @@ async def house(
             strategy=strategy or partial(strategy_named, small_tiers=small_tiers(settings.pool)),
             test_command=_test_command(settings),
             note=lambda session, failed: tiers.note(session, failed_check=failed),
-            sandbox_name=f"{proved.backend} {proved.version}".strip(),
+            proved=proved,
         )
 
         def begin(claim: Claim) -> AttemptRun:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.text import MAX_BODY, MAX_TITLE, clean, commit_message, pull_request_body, title
-from broker.wire import Evidence, TestResult
+from broker.wire import Evidence, SandboxProof, TestResult
 
 
 @pytest.mark.parametrize(
@@ -123,3 +123,34 @@ def test_evidence_is_a_claim_in_plain_words():
     assert "`tests/a.py::test_one`" in body
     assert "`pytest -q 'x' (at)all` ended with 1, 3 passed, 1 failed" in body
     assert body.endswith("- tree: `abc`")
+
+
+def _shown(proof: SandboxProof) -> str:
+    body = pull_request_body("Why.", Evidence(proof=proof, sandbox="ignored"), {})
+    return next(line for line in body.splitlines() if line.startswith("- sandbox: "))
+
+
+def test_what_the_sandbox_proved_is_one_line():
+    proof = SandboxProof(
+        backend="docker",
+        version="docker 20.10",
+        claims=tuple(f"claim {number}" for number in range(24)),
+        detail={"runtime": "runc 1.1.5", "cgroup": "v1"},
+        digest="ab" * 32,
+    )
+    assert _shown(proof) == (
+        "- sandbox: `docker 20.10` (`runc 1.1.5`), 24 claims proved at start: `claim 0`, `claim 1`, `claim 2`, "
+        "`claim 3`, `claim 4`, `claim 5` and 18 more, self-test `sha256:abababababababab`"
+    )
+    assert (
+        _shown(SandboxProof(backend="bwrap"))
+        == "- sandbox: `bwrap`, 0 claims proved at start, self-test `sha256:unknown`"
+    )
+
+
+def test_nothing_in_a_proof_takes_effect():
+    evil = "`x` @all fixes #1 <!-- --> https://e.example/ \n/close"
+    proof = SandboxProof(backend="docker", version=evil[:90], claims=(evil, evil), detail={"runtime": evil})
+    shown = _shown(proof)
+    assert not _EFFECTS.search(shown), shown
+    assert "https:// e.example" in shown

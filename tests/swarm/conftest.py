@@ -22,7 +22,7 @@ from broker.wire import Grant, GrantRequest
 from pool.testing import ScriptedPool
 from sandbox.testing import ScriptedBackend
 from sandbox.trees.workspace import Workspace
-from sandbox.types import SandboxSpec
+from sandbox.types import SandboxSpec, SelfTest
 from swarm.attempt import AttemptRun, Parts
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
@@ -144,6 +144,7 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     running.stop()
 
 
+PROVED = SelfTest(backend="bwrap", version="scripted", proved=("nothing is isolated",))
 DONE = Conclusion(ending="finished", title="Fix clamp", summary="the upper bound was wrong", model="m")
 
 
@@ -220,7 +221,7 @@ class Bench:
                 workspace=lambda _: self.workspace,
                 strategy=lambda name: self.strategies[name],
                 test_command=lambda _: self.test_command,
-                sandbox_name="scripted",
+                proved=PROVED,
             )
 
             def begin(claim: Claim) -> AttemptRun:

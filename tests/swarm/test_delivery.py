@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from broker.wire import GrantRequest, MirrorRequest, Receipt, decode_proposal
 from sandbox.trees.workspace import Workspace
+from sandbox.types import SelfTest
 from swarm.delivery import BrokerClient, Offer, compose
 from swarm.errors import BrokerError, BrokerUnreachableError
 from swarm.serving import http_server
@@ -53,6 +54,37 @@ def test_the_evidence_is_what_was_observed() -> None:
     assert (found.model, found.tier, found.tokens, found.attempts) == ("m", "small", 7, 2)
     chosen = Conclusion(ending="finished", strategy="sampled_repair")
     assert (found.strategy, compose(offer(conclusion=chosen)).evidence.strategy) == ("agent", "sampled_repair")
+
+
+def test_what_the_sandboxes_proved_goes_along_and_is_cut_to_the_wire() -> None:
+    assert compose(offer()).evidence.proof is None
+    proved = SelfTest(
+        backend="docker",
+        version="docker 20.10",
+        proved=("no network", "no route out"),
+        detail={"runtime": "runc 1.1.5"},
+    )
+    evidence = compose(offer(proved=proved)).evidence
+    assert evidence.sandbox == "docker 20.10"
+    assert evidence.proof is not None
+    assert evidence.proof.model_dump() == {
+        "backend": "docker",
+        "version": "docker 20.10",
+        "claims": ("no network", "no route out"),
+        "detail": {"runtime": "runc 1.1.5"},
+        "digest": proved.digest,
+    }
+    other = proved.model_copy(update={"proved": ("no network",)})
+    assert proved.digest != other.digest
+    long = SelfTest(
+        backend="docker",
+        version="v" * 900,
+        proved=tuple(f"{number}" + "c" * 900 for number in range(200)),
+        detail={f"{number}" + "k" * 90: "d" * 900 for number in range(90)},
+    )
+    cut = compose(offer(proved=long)).evidence.proof
+    assert cut is not None
+    assert (len(cut.claims), len(cut.detail), len(cut.version)) == (64, 16, 100)
 
 
 def test_the_title_is_one_line_from_the_person_the_agent_or_the_task() -> None:

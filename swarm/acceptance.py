@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import PurePosixPath
 
-from swarm.config import Settings
+from swarm.config import Settings, no_strategy
 from swarm.config_text import nearest
 from swarm.errors import TaskError
 from swarm.rows import Plan
 from swarm.types import TaskRequest
-
-STRATEGIES = ("agent", "sampled_repair", "auto")
 
 
 def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]) -> Plan:
@@ -32,8 +30,8 @@ def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]
         raise TaskError(
             f'no test command is known for "{request.repository}", so nothing could vouch for a change', mend
         )
-    if request.strategy not in STRATEGIES:
-        raise TaskError(f'there is no strategy "{request.strategy}"', _like(request.strategy, STRATEGIES))
+    if request.strategy not in settings.strategies:
+        raise TaskError(*no_strategy(request.strategy, settings))
     for path in request.paths:
         _inside(path)
     named = request.strategy if request.strategy != "auto" else None

@@ -13,6 +13,7 @@ from typing import Any
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SealedTree, SelfTest
+from swarm.agents import agent_of
 from swarm.checks import check
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request
 from swarm.engine import Engine
@@ -23,7 +24,7 @@ from swarm.ledger import BudgetLedger
 from swarm.rows import Claim
 from swarm.store import Store
 from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
-from swarm.work import Chat, Strategy, Work, unnoted
+from swarm.work import Chat, Models, Strategy, Work, unnoted
 from swarm.workroom import SAVE_LIMIT, Quota, Room, salvage_ref, save_quietly, sealed_facts, work_in
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Parts:
 
     ``workspace`` gives the trusted git directory of a repository, ``strategy`` a way of working by its name,
     ``test_command`` the operator's or the person's command for a task. ``proved`` is what the sandboxes proved at
-    start. ``note(session, failed)`` is told of each check.
+    start. ``note(session, failed)`` is told of each check. ``models`` serves agents that run inside a sandbox.
     """
 
     backend: SandboxBackend
@@ -47,6 +48,7 @@ class Parts:
     test_command: Callable[[Task], str | None]
     proved: SelfTest | None = None
     note: Callable[[str, bool], None] = unnoted
+    models: Models | None = None
 
 
 class Prepared(Frozen):
@@ -227,6 +229,7 @@ class AttemptRun:
             save=room.save_in_passing,
             past=past,
             note=self._parts.note,
+            models=self._parts.models,
         )
 
     async def _past(self) -> tuple[Step, ...]:
@@ -253,7 +256,16 @@ class AttemptRun:
             "base": base,
             "kind": kind,
         }
-        return self._parts.spec.model_copy(update={"labels": labels})
+        inside = self._agent_inside() if kind == "work" else {}
+        return self._parts.spec.model_copy(update={"labels": labels} | inside)
+
+    def _agent_inside(self) -> dict[str, Any]:
+        """What an agent that runs inside needs: the way to the models, and one command as long as the task may take."""
+        if agent_of(self._claim.attempt.strategy) is None:
+            return {}
+        limits = self._parts.spec.limits
+        longest = max(limits.wall, self._task.budget.wall)
+        return {"network": "model", "limits": limits.model_copy(update={"wall": longest})}
 
     async def _sealed(self) -> SealedTree:
         sealed = await self._workspace.sealed_at(self._ref)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from pool.address import SOCKET_LIMIT
-from pool.config import EMBEDDED, PoolConfig
+from pool.config import EMBEDDED, NAME, PoolConfig
 from pool.tiers.naming import misfits
 from sandbox.config import SandboxConfig
+from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
 from swarm.config_text import Problem, dotted, nearest
 from swarm.types import Budget, Frozen
 
@@ -45,10 +46,15 @@ class RepositoryConfig(Frozen):
     base: str | None = Field(
         default=None, min_length=1, description="branch to aim at; default: the broker's default for it"
     )
-    strategy: Literal["agent", "sampled_repair", "auto"] | None = Field(
-        default=None, description="how to work; auto takes sampled_repair for the embedded model and agent otherwise"
+    strategy: str | None = Field(
+        default=None,
+        description="how to work: agent, sampled_repair, cli:NAME for an agent of [agents], or auto, which takes "
+        "sampled_repair for the embedded model and agent otherwise",
     )
     tier: str | None = Field(default=None, description="tier to start with")
+
+
+OWN_STRATEGIES = ("agent", "sampled_repair", "auto")
 
 
 class Settings(Frozen):
@@ -60,8 +66,16 @@ class Settings(Frozen):
     repositories: dict[str, RepositoryConfig] = Field(
         default_factory=dict, description="what is known of each repository, by the broker's name for it"
     )
+    agents: dict[Annotated[str, Field(pattern=NAME)], AgentConfig] = Field(
+        default_factory=dict, max_length=64, description="agents of others that may do the work, by your name for each"
+    )
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Every way to work that a task may name: our own, then one for each agent."""
+        return (*OWN_STRATEGIES, *(strategy_of(name) for name in known_agents(self.agents)))
 
 
 def impossible(settings: Settings) -> tuple[Problem, ...]:
@@ -71,6 +85,7 @@ def impossible(settings: Settings) -> tuple[Problem, ...]:
         *_no_endpoint(pool),
         *_twice(pool),
         *_unserved(settings),
+        *_unknown_strategies(settings),
         *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
         *_long_sockets(settings),
     )
@@ -127,6 +142,28 @@ def _no_tier(tier: str | None, served: tuple[str, ...]) -> str:
     return f'no endpoint serves the tier "{tier}"; ' + (
         f'did you mean "{like}"?' if like else f"served are: {', '.join(served) or 'none'}"
     )
+
+
+def _unknown_strategies(settings: Settings) -> tuple[Problem, ...]:
+    return tuple(
+        Problem(
+            key=f"repositories.{name}.strategy", line=None, message="; ".join(no_strategy(known.strategy, settings))
+        )
+        for name, known in settings.repositories.items()
+        if known.strategy not in {None, *settings.strategies}
+    )
+
+
+def no_strategy(wanted: str | None, settings: Settings) -> tuple[str, str]:
+    """That there is no such way to work, and the mend."""
+    agent, agents = agent_of(wanted or ""), tuple(known_agents(settings.agents))
+    if agent is not None:
+        like = nearest(agent, agents)
+        mend = f"known are: {', '.join(agents)}; another one is set up in [agents.NAME] of swarm.toml"
+        return f'there is no agent "{agent}"', f'did you mean "{like}"?' if like else mend
+    like = nearest(wanted or "", settings.strategies)
+    known = f"known are: {', '.join(settings.strategies)}"
+    return f'there is no strategy "{wanted}"', f'did you mean "{like}"?' if like else known
 
 
 def _long_sockets(settings: Settings) -> tuple[Problem, ...]:

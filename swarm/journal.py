@@ -9,9 +9,10 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     note            text                                   anything worth a person's eye ("interrupted" among them)
     model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, …
     command         argv or text, exit_code, seconds, …
+    output          text                                   what a running agent of others printed, whole lines
     edit            path
     candidate       …                                      one sampled repair
-    salvage         ref, tree                              the workspace as it was now is kept under ref
+    salvage         ref, tree, sandbox                     the workspace as it was now is kept under ref
     sealed          tree, base, files, left_out            the end of the work phase
     report          verdict, reason, fixed, broken         the checks
     receipt         proposal, pull_request, number, branch, commit, url

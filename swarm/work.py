@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pool.gateway.bound import Answered
 from pool.types import ChatRequest, CompletionRequest, Reply
 from sandbox.base import Sandbox
 from swarm.types import Budget, Conclusion, Spent, Step, Task
@@ -44,6 +46,36 @@ class Ledger(Protocol):
         """Count something. Raises BudgetExceededError once a limit is passed."""
 
 
+class Calls(Protocol):
+    """What an agent inside the sandbox asks of models, as it is counted outside."""
+
+    @property
+    def over(self) -> str:
+        """Why no further call is answered: the budget is spent. Empty while some are."""
+
+    @property
+    def model(self) -> str:
+        """The model that answered last."""
+
+    @property
+    def answers(self) -> int:
+        """Calls that were answered."""
+
+    @property
+    def quiet(self) -> float:
+        """Seconds since the last answer; 0 while a call is under way."""
+
+    def taken(self) -> Sequence[Answered]:
+        """The calls that ended since this was asked last."""
+
+
+class Models(Protocol):
+    """The gateway as programs inside sandboxes reach it."""
+
+    def serving(self, attempt: str, task: str, tier: str, ledger: Ledger) -> AbstractAsyncContextManager[Calls]:
+        """Answer what comes out of an attempt's sandboxes, for one tier, at its ledger's cost."""
+
+
 def unnoted(session: str, failed: bool) -> None:  # noqa: FBT001  what it is told, in the order of Work.note
     """For those who let nobody know how a check went."""
 
@@ -56,6 +88,7 @@ class Work:
     the attempt's salvage ref; call it after a change worth keeping. ``past`` are the journal lines of this same attempt
     from before the daemon died, empty on a first run: finished model calls in it are not paid for again. They end
     before the first line with ``changed`` set whose effect no salvage kept, so they agree with the workspace.
+    ``models`` serves programs inside a sandbox that was opened with the network "model".
     ``note(session, failed)`` tells how a check of the changed work went, for whoever chooses the model.
     """
 
@@ -70,6 +103,7 @@ class Work:
     save: Callable[[], Awaitable[None]]
     past: tuple[Step, ...] = ()
     note: Callable[[str, bool], None] = unnoted
+    models: Models | None = None
 
 
 class Strategy(Protocol):

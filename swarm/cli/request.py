@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from swarm.cli.task_file import BudgetPart, TaskFile, bad_path
-from swarm.config import Settings
+from swarm.config import Settings, no_strategy
 from swarm.config_text import nearest
 from swarm.errors import TaskError
 from swarm.types import Budget, TaskRequest
@@ -40,6 +40,8 @@ def ready(wanted: TaskFile, settings: Settings, key: str | None) -> TaskRequest:
             f'no endpoint serves the tier "{wanted.tier}"',
             f"did you mean {like}?" if like else f"served are: {', '.join(served)}",
         )
+    if wanted.strategy not in {None, *settings.strategies}:
+        raise TaskError(*no_strategy(wanted.strategy, settings))
     known = settings.repositories.get(repository)
     try:
         return TaskRequest(

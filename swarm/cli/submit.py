@@ -7,10 +7,11 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
+from swarm.agents import strategy_of
 from swarm.cli import door, screen, view, watch
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.request import merge, ready, task_for
@@ -60,7 +61,12 @@ def submit(
     path: Annotated[list[str] | None, typer.Option("--path", "-p", help="Where to look first; repeatable.")] = None,
     test_command: Annotated[str | None, typer.Option(help="Tells whether the work is good.")] = None,
     strategy: Annotated[
-        Literal["agent", "sampled_repair", "auto"] | None, typer.Option(help="How to work.", show_default=False)
+        str | None,
+        typer.Option(help="How to work: agent, sampled_repair, auto, or cli:NAME for an agent.", show_default=False),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(help="The agent that does the work, one of [agents] or shipped; short for --strategy cli:NAME."),
     ] = None,
     tier: Annotated[str | None, typer.Option(help="Tier of models to start with.")] = None,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Turns of the agent.")] = None,
@@ -92,7 +98,7 @@ def submit(
         "base": base,
         "paths": tuple(path or ()),
         "test_command": test_command,
-        "strategy": strategy,
+        "strategy": _way(strategy, agent),
         "tier": tier,
     }
     limits = {"steps": max_steps, "tokens": max_tokens, "wall": max_wall, "attempts": attempts}
@@ -105,6 +111,14 @@ def submit(
     _announce(made, json=json)
     if not json:
         screen.hint(f"watch it: swarm follow {made.task.id}")
+
+
+def _way(strategy: str | None, agent: str | None) -> str | None:
+    if agent is None:
+        return strategy
+    if strategy not in {None, strategy_of(agent)}:
+        raise TaskError(f"--agent {agent} and --strategy {strategy} are two ways to work", "name one of them")
+    return strategy_of(agent)
 
 
 def _words(instructions: str | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -47,7 +47,9 @@ class TaskFile(Frozen):
     title: str | None = Field(default=None, max_length=200, description="title of the pull request")
     base: str | None = Field(default=None, description="branch to aim at")
     test_command: str | None = Field(default=None, description="tells whether the work is good")
-    strategy: Literal["agent", "sampled_repair", "auto"] | None = Field(default=None, description="how to work")
+    strategy: str | None = Field(
+        default=None, max_length=80, description="how to work: agent, sampled_repair, auto, or cli:NAME for an agent"
+    )
     tier: str | None = Field(default=None, description="tier of models to start with")
     paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")
     budget: BudgetPart = Field(default=BudgetPart(), description="what may be spent")

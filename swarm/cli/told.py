@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from swarm.cli.clean import one_line
+from swarm.cli.clean import clean, one_line
 from swarm.types import Step
 
 Data = Mapping[str, Any]
@@ -19,14 +19,19 @@ STYLES = {
     "report": "bold",
     "phase_started": "cyan",
     "model_call": "dim",
+    "output": "dim",
 }
 
 
 def told(step: Step, width: int = 160) -> str:
-    """One journal line for a person: when, and what happened. A kind that is not known is shown with its data."""
+    """One journal line for a person: when, and what happened. A kind that is not known is shown with its data; what an
+    agent printed stays in lines."""
+    at = time.strftime("%H:%M:%S", time.localtime(step.at))
+    if step.kind == "output":
+        return "\n".join(f"{at}  │ {one_line(line, width)}" for line in clean(_text(step.data, "text")).splitlines())
     sentence = _SENTENCES.get(step.kind)
     words = sentence(step.data) if sentence else f"{step.kind} {_rest(step.data)}"
-    return f"{time.strftime('%H:%M:%S', time.localtime(step.at))}  {one_line(words, width)}"
+    return f"{at}  {one_line(words, width)}"
 
 
 def _text(data: Data, key: str, otherwise: str = "") -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pool.config import AUTO, PoolConfig
 from swarm.agent import Agent
+from swarm.agents import RECIPES, AgentConfig, agent_of, strategy_of
 from swarm.errors import ConfigError
+from swarm.strategies.command import CommandAgent
 from swarm.strategies.repair import SampledRepair
 from swarm.types import Conclusion
 from swarm.work import Strategy, Work
@@ -17,9 +19,14 @@ _PARAMETERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([mb])(?![a-z])", re.IGNO
 _SMALL = 1e9
 
 
-def strategy_named(name: str, *, small_tiers: Collection[str] = ("embedded",)) -> Strategy:
+def strategy_named(
+    name: str, *, small_tiers: Collection[str] = ("embedded",), agents: Mapping[str, AgentConfig] = RECIPES
+) -> Strategy:
     """The strategy of that name. ``small_tiers`` are those whose models are too small to steer themselves, see
-    `small_tiers`. Raises ConfigError for a name that there is not."""
+    `small_tiers`; ``agents`` those that are there for `cli:NAME`. Raises ConfigError for a name that there is not."""
+    agent = agent_of(name)
+    if agent is not None and agent in agents:
+        return CommandAgent(agent, agents[agent])
     match name:
         case "agent":
             return Agent()
@@ -27,7 +34,8 @@ def strategy_named(name: str, *, small_tiers: Collection[str] = ("embedded",)) -
             return SampledRepair()
         case "auto":
             return Auto(frozenset(small_tiers))
-    raise ConfigError(f"there is no strategy {name!r}", f"use one of: {', '.join(NAMES)}")
+    known = ", ".join((*NAMES, *map(strategy_of, agents)))
+    raise ConfigError(f"there is no strategy {name!r}", f"use one of: {known}")
 
 
 def small_tiers(pool: PoolConfig) -> frozenset[str]:

@@ -1,0 +1,100 @@
+"""Agents that others wrote, as they are run inside a sandbox: what the settings say of one, and the recipes we ship."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import Field, field_validator
+
+from swarm.types import Frozen
+
+PREFIX = "cli:"  # of the strategies that are such an agent
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = ("SWARM_TASK", "SWARM_TASK_FILE", "SWARM_MODEL")
+
+
+class AgentConfig(Frozen):
+    """One agent. It runs in the workspace with no network but the models' gateway; the changed workspace is its result.
+
+    The environment tells it SWARM_TASK (the task as text), SWARM_TASK_FILE (the same, in a file outside the workspace),
+    SWARM_MODEL (the model to ask for) and, in the variables that clients look at, the gateway's address.
+    """
+
+    command: str | tuple[str, ...] = Field(
+        description="what to run: text for /bin/sh, or a list of words in which {task}, {task_file}, {model} are put",
+    )
+    setup: tuple[str, ...] = Field(
+        default=(), description="shell commands that install it into $HOME, run once with the package registries"
+    )
+    env: dict[str, str] = Field(default_factory=dict, description="variables set for it; no place for a secret")
+    success_exit_codes: tuple[int, ...] = Field(
+        default=(0,), min_length=1, description="exit codes after which its work is checked; others count as giving up"
+    )
+    idle: float = Field(
+        default=900.0, gt=0, description="seconds without output and without a model call after which it is stopped"
+    )
+
+    @field_validator("env")
+    @classmethod
+    def _names(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if not _VARIABLE.fullmatch(name) or "\0" in value:
+                raise ValueError(f"{name!r} cannot be an environment variable")
+            if name in _OURS:
+                raise ValueError(f"{name} is set for each task; take another name")
+        return env
+
+    @field_validator("command")
+    @classmethod
+    def _words(cls, command: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        words = (command,) if isinstance(command, str) else command
+        if not words or not words[0].strip() or any("\0" in word for word in words):
+            raise ValueError("is no command: its first word is empty, or it holds a NUL byte")
+        return command
+
+
+def strategy_of(agent: str) -> str:
+    """The name of the strategy that is an agent."""
+    return PREFIX + agent
+
+
+def agent_of(strategy: str) -> str | None:
+    """The agent that a strategy is, None for those of our own."""
+    return strategy.removeprefix(PREFIX) if strategy.startswith(PREFIX) else None
+
+
+def known_agents(configured: Mapping[str, AgentConfig]) -> Mapping[str, AgentConfig]:
+    """Every agent by its name: what is configured goes before a shipped recipe of the same name."""
+    return MappingProxyType({**RECIPES, **configured})
+
+
+# Each is installed into HOME, keeps its own files out of the workspace and asks nothing.
+RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
+    {
+        "mini-swe-agent": AgentConfig(
+            setup=('python3 -m venv "$HOME/mini"', '"$HOME/mini/bin/pip" install mini-swe-agent==2.4.6'),
+            command=(
+                'exec "$HOME/mini/bin/mini" --model "openai/$SWARM_MODEL" --task "$SWARM_TASK" '
+                '--yolo --exit-immediately --output "$HOME/trajectory.json"'
+            ),
+            env={
+                "MSWEA_CONFIGURED": "true",
+                "MSWEA_COST_TRACKING": "ignore_errors",
+                "MSWEA_SILENT_STARTUP": "1",
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the internet for prices first
+            },
+        ),
+        "aider": AgentConfig(
+            setup=('python3 -m venv "$HOME/aider"', '"$HOME/aider/bin/pip" install aider-chat==0.86.2'),
+            command=(
+                '"$HOME/aider/bin/aider" --model "openai/$SWARM_MODEL" --message-file "$SWARM_TASK_FILE" --yes-always '
+                "--no-auto-commits --no-dirty-commits --no-gitignore --no-check-update --no-show-model-warnings "
+                '--no-show-release-notes --analytics-disable --input-history-file "$HOME/aider.input" '
+                '--chat-history-file "$HOME/aider.chat"; code=$?; rm -rf .aider.tags.cache.v*; exit "$code"'
+            ),
+            env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        ),
+    }
+)

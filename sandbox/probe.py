@@ -2,96 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from sandbox import examiner
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.errors import SandboxUnavailableError
-from sandbox.rules.profile import ENVIRONMENT
+from sandbox.rules.claims import KEPT_BY_GVISOR, MENDS
+from sandbox.rules.profile import ENVIRONMENT, profile_of
 from sandbox.types import MIB, Backend, Command, Limits, SandboxSpec, SelfTest
 
-PYTHON = "/usr/bin/python3"
-SPEC = SandboxSpec(limits=Limits(memory=64 * MIB, processes=24, cpus=0.5, disk=4 * MIB, output=64 * 1024, wall=20))
+PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
+SPEC = SandboxSpec(limits=Limits(memory=96 * MIB, processes=24, cpus=0.5, disk=4 * MIB, output=64 * 1024, wall=20))
+PATIENCE = 90.0  # seconds for all of it: a runtime that hangs is no sandbox
 _EXTRA = ("PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME", "LC_CTYPE")
-
-_INSIDE = r"""
-import ctypes, errno, json, os, socket, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def call(number, *args):
-    ctypes.set_errno(0)
-    return libc.syscall(number, *args), ctypes.get_errno()
-def refused(act):
-    try:
-        act()
-    except OSError:
-        return True
-    return False
-def alone(check):
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if check() else 1)
-    return os.waitpid(pid, 0)[1] == 0
-def status(name):
-    for line in open("/proc/self/status"):
-        if line.startswith(name + ":"):
-            return line.split()[1]
-def connect(family, address):
-    with socket.socket(family, socket.SOCK_STREAM) as s:
-        s.settimeout(1)
-        s.connect(address)
-def family(number):
-    return refused(lambda: socket.socket(number, socket.SOCK_RAW if number in (16, 17) else socket.SOCK_STREAM).close())
-def fill():
-    size = 0
-    try:
-        with open("/work/.probe", "wb", buffering=0) as f:
-            while size <= 4 * limit_disk:
-                size += f.write(bytes(65536))
-    except OSError:
-        pass
-    os.unlink("/work/.probe")
-    return size
-def forks():
-    count, children = 0, []
-    r, w = os.pipe()
-    try:
-        while count <= 4 * limit_processes:
-            pid = os.fork()
-            if pid == 0:
-                os.close(w); os.read(r, 1); os._exit(0)
-            children.append(pid); count += 1
-    except OSError:
-        pass
-    os.close(w)
-    for pid in children:
-        os.waitpid(pid, 0)
-    return count
-limit_disk, limit_processes, names = int(sys.argv[1]), int(sys.argv[2]), set(sys.argv[3].split(","))
-socket_number, ptrace_number = {"x86_64": (41, 101), "aarch64": (198, 117)}.get(os.uname().machine, (-1, -1))
-held = [fd for fd in range(3, 256) if not refused(lambda: os.fstat(fd))]
-facts = {
-    "no capability": all(int(status(n), 16) == 0 for n in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")),
-    "no new privileges": status("NoNewPrivs") == "1",
-    "system calls filtered": status("Seccomp") == "2",
-    "unprivileged user": 0 not in (os.getuid(), os.geteuid(), os.getgid()),
-    "no network device but lo": [l.split(":")[0].strip() for l in open("/proc/net/dev") if ":" in l] == ["lo"],
-    "no route out": refused(lambda: connect(socket.AF_INET, ("192.0.2.1", 80)))
-        and refused(lambda: connect(socket.AF_INET6, ("2001:db8::1", 80))),
-    "no socket family but unix and inet": all(family(n) for n in (9, 16, 17, 38, 40))
-        and call(socket_number, ctypes.c_long((1 << 32) + 40), 1, 0)[0] == -1,
-    "no io_uring": call(425, 1, ctypes.create_string_buffer(256)) == (-1, errno.EPERM),
-    "no ptrace": call(ptrace_number, 16, 1 << 30, 0, 0) == (-1, errno.EPERM),  # of nobody: ESRCH where it is allowed
-    "no new user namespace": alone(lambda: libc.unshare(0x10000000) == -1),
-    "read-only system": all(refused(lambda p=p: open(p, "w")) for p in ("/x", "/usr/x", "/etc/x", "/dev/x", "/bin/x")),
-    "no process of the host in sight": len([p for p in os.listdir("/proc") if p.isdigit()]) < 10,
-    "no variable of the daemon": not [n for n in os.environ if n not in names],
-    "no open file of the daemon": not held,
-    "disk limited": limit_disk // 2 < fill() <= limit_disk,
-    "processes limited": 0 < forks() < limit_processes,
-}
-print(json.dumps(facts))
-"""
-_HOG = "x = bytearray(256 << 20); print('still here')"
+_HOG = "x = bytearray(b'x') * (256 << 20); print('still here')"
 _BURN = """
 import time
 began, used = time.monotonic(), time.process_time()
@@ -114,48 +41,86 @@ print([path for path in glob.glob("/proc/[0-9]*/cmdline") if mark in open(path, 
 
 
 async def prove(backend: SandboxBackend, kind: Backend, version: str, detail: dict[str, str]) -> SelfTest:
-    """Open a small sandbox, attack it, and tell which claims hold. Raises SandboxError where none can be opened."""
-    proved: list[str] = []
-    failed: list[str] = []
-    async with backend.open(SPEC) as sandbox:
-        for name, holds in (await _facts(sandbox)).items():
-            (proved if holds else failed).append(name)
-        for name, check in _CHECKS.items():
-            (proved if await check(sandbox) else failed).append(name)
-    return SelfTest(backend=kind, version=version, proved=tuple(proved), failed=tuple(failed), detail=detail)
+    """Open a small sandbox, attack it, and tell which claims hold.
+
+    A ``runtime`` of ``detail`` that is runsc must be gVisor. Raises SandboxError where no sandbox can be opened, or
+    SandboxUnavailableError where it does not come to an end in `PATIENCE` seconds.
+    """
+    gvisor = detail.get("runtime", "").startswith("runsc")
+    try:
+        async with asyncio.timeout(PATIENCE), backend.open(SPEC) as sandbox:
+            claims, told = await _examined(sandbox, gvisor=gvisor)
+            for name, check in _CHECKS.items():
+                claims[name] = await check(sandbox)
+    except TimeoutError:
+        raise SandboxUnavailableError(
+            f"the self-test of {version} did not end in {PATIENCE:g} s; mend: try `swarm sandbox shell -- true`, and "
+            "use another backend or runtime where that hangs too"
+        ) from None
+    if gvisor:
+        claims = {name: holds for name, holds in claims.items() if name not in KEPT_BY_GVISOR}
+    return SelfTest(
+        backend=kind,
+        version=version,
+        proved=tuple(name for name, holds in claims.items() if holds),
+        failed=tuple(name for name, holds in claims.items() if not holds),
+        detail=detail | told,
+    )
 
 
 def insist(test: SelfTest, mend: str) -> SelfTest:
-    """The test when all claims hold. Raises SandboxUnavailableError naming those that do not."""
+    """The test when all claims hold. Raises SandboxUnavailableError naming those that do not, each with its mend."""
     if test.failed:
+        lines = (f"    {name}: {MENDS.get(name, mend)}" for name in test.failed)
         raise SandboxUnavailableError(
-            f"{test.backend} {test.version} does not keep: {', '.join(test.failed)}. It is not used; mend: {mend}"
+            "\n".join(
+                (
+                    f"{test.backend} {test.version} does not keep: {', '.join(test.failed)}. It is not used; mend:",
+                    *lines,
+                    f"    else: {mend}",
+                )
+            )
         )
     return test
 
 
-async def _facts(sandbox: Sandbox) -> dict[str, bool]:
-    names = ",".join([*ENVIRONMENT, *_EXTRA])
-    limits = SPEC.limits
-    argv = (PYTHON, "-I", "-S", "-c", _INSIDE, str(limits.disk), str(limits.processes), names)
-    outcome = await sandbox.run(Command(argv=argv))
+def source() -> str:
+    """The examiner's program."""
+    return Path(examiner.__file__).read_text("utf-8")
+
+
+async def _examined(sandbox: Sandbox, *, gvisor: bool) -> tuple[dict[str, bool], dict[str, str]]:
+    profile = profile_of(SPEC)
+    given = {
+        "names": [*ENVIRONMENT, *_EXTRA],
+        "places": [folder.path for folder in profile.folders],
+        "disk": profile.disk,
+        "inodes": profile.inodes,
+        "file_size": profile.file_size,
+        "processes": profile.processes,
+        "open_files": profile.open_files,
+        "gvisor": gvisor,
+    }
+    outcome = await sandbox.run(Command(argv=(*PYTHON, source(), json.dumps(given))))
     try:
-        return dict(json.loads(outcome.output))
-    except ValueError:
+        told = json.loads(outcome.output)
+        claims = {name: told["claims"][name] is True for name in MENDS if name in told["claims"]}
+        return claims, {name: str(told["detail"][name])[:100] for name in ("kernel", "landlock")}
+    except (ValueError, KeyError, TypeError):
         said = outcome.text.strip()[-300:]
         raise SandboxUnavailableError(
             f"the self-test did not run in {sandbox.name} (status {outcome.exit_code}): {said}; "
-            f"mend: {PYTHON} must be there"
+            f"mend: {PYTHON[0]} must be there"
         ) from None
 
 
 async def _memory(sandbox: Sandbox) -> bool:
-    outcome = await sandbox.run(Command(argv=(PYTHON, "-I", "-S", "-c", _HOG)))
+    outcome = await sandbox.run(Command(argv=(*PYTHON, _HOG)))
     return outcome.exit_code == 137 and outcome.out_of_memory
 
 
 async def _cpu(sandbox: Sandbox) -> bool:
-    outcome = await sandbox.run(Command(argv=(PYTHON, "-I", "-S", "-c", _BURN)))
+    outcome = await sandbox.run(Command(argv=(*PYTHON, _BURN)))
     return outcome.exit_code == 0 and float(outcome.text) < 0.8
 
 
@@ -165,8 +130,8 @@ async def _time(sandbox: Sandbox) -> bool:
 
 
 async def _survivors(sandbox: Sandbox) -> bool:
-    await sandbox.run(Command(argv=(PYTHON, "-I", "-S", "-c", _ORPHAN)))
-    outcome = await sandbox.run(Command(argv=(PYTHON, "-I", "-S", "-c", _SEEK)))
+    await sandbox.run(Command(argv=(*PYTHON, _ORPHAN)))
+    outcome = await sandbox.run(Command(argv=(*PYTHON, _SEEK)))
     return outcome.text.strip() == "[]"
 
 

@@ -49,12 +49,15 @@ def docker_settings(profile: Profile, machine: str) -> dict[str, Any]:
     """
     return {
         "network_mode": "none",
+        "dns": ["127.0.0.1"],  # the engine would copy the host's name servers and domains into the container
+        "dns_search": ["."],
         "user": f"{KEEPER_UID}:{KEEPER_UID}",
         "init": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges", f"seccomp={docker_seccomp(machine, profile.calls)}"],
         "read_only": profile.read_only_root,
         "ipc_mode": "private",
+        "cgroupns": "private",
         "shm_size": profile.folder(SHM).size,
         "tmpfs": {folder.path: tmpfs_options(folder) for folder in profile.folders if folder.path != SHM},
         "pids_limit": profile.processes,

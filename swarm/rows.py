@@ -54,6 +54,15 @@ class Settlement:
     wait: float = 0.0
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A workspace as it was at one time: under which reference, as which tree, and from which sandbox."""
+
+    ref: str
+    tree: str
+    sandbox: str
+
+
 def known(connection: sa.Connection, request: TaskRequest) -> str | None:
     """The task that this very request made before. Raises TaskError when its id is taken by another."""
     if request.idempotency_key is not None:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from swarm import journal, lifecycle, rows, views
 from swarm.errors import IllegalMoveError, StoreError
-from swarm.rows import Claim, Plan, Row, Settlement
+from swarm.rows import Claim, Kept, Plan, Row, Settlement
 from swarm.schema import attempts, open_engine, tasks
 from swarm.types import Spent, Step, TaskRequest, TaskState, TaskView
 
@@ -232,15 +232,29 @@ class Store:
 
         return await self._do(act, ring=lambda step: step.task)
 
-    async def salvaged(self, claim: Claim, ref: str, tree: str) -> None:
+    async def salvaged(self, claim: Claim, kept: Kept) -> None:
         """Remember where the attempt's work is kept."""
 
         def act(connection: sa.Connection) -> None:
             rows.held(connection, claim)
-            connection.execute(attempts.update().where(attempts.c.id == claim.attempt.id).values(salvage=ref))
-            self._note(connection, claim.task.id, "salvage", {"ref": ref, "tree": tree}, attempt=claim.attempt.id)
+            self._keep(connection, claim.task.id, claim.attempt.id, kept)
 
         await self._do(act, ring=lambda _: claim.task.id)
+
+    async def rescued(self, task: str, attempt: str, kept: Kept, *, newest: bool) -> None:
+        """Remember work that was found in a sandbox which outlived its daemon, before anything is claimed.
+
+        Only the ``newest`` becomes what the attempt goes on from. Raises TaskNotFoundError.
+        """
+
+        def act(connection: sa.Connection) -> None:
+            row = rows.row_of(connection, task)
+            reason = f"the sandbox {kept.sandbox} outlived the daemon; its workspace is kept under {kept.ref}"
+            self._note(connection, row.id, "note", {"text": "work was saved", "reason": reason}, attempt=attempt)
+            if newest:
+                self._keep(connection, row.id, attempt, kept)
+
+        await self._do(act, ring=lambda _: task)
 
     def spend(self, attempt: str, spent: Spent) -> None:
         """Write down what an attempt has spent so far. Returns at once; anything written later is later on disk too."""
@@ -318,6 +332,11 @@ class Store:
         values = {"state": to.value, "reason": reason, "updated": self._clock(), **extra}
         connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
         self._note(connection, row.id, "state", {"from": row.state, "to": to.value, "reason": reason}, attempt=attempt)
+
+    def _keep(self, connection: sa.Connection, task: str, attempt: str, kept: Kept) -> None:
+        connection.execute(attempts.update().where(attempts.c.id == attempt).values(salvage=kept.ref))
+        data = {"ref": kept.ref, "tree": kept.tree, "sandbox": kept.sandbox}
+        self._note(connection, task, "salvage", data, attempt=attempt)
 
     def _note(
         self, connection: sa.Connection, task: str, kind: str, data: dict[str, Any], *, attempt: str | None = None

@@ -13,7 +13,7 @@ from sandbox.types import MIB, SealedTree
 from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
 from swarm.ledger import BudgetLedger
-from swarm.rows import Claim
+from swarm.rows import Claim, Kept
 from swarm.store import Store
 from swarm.types import AttemptResult, Conclusion, Ending, Sealed
 from swarm.work import Strategy, Work
@@ -28,6 +28,11 @@ log = logging.getLogger(__name__)
 def salvage_ref(attempt: str) -> str:
     """Where an attempt's work is kept, in the trusted git directory of its repository."""
     return f"refs/salvage/{attempt}"
+
+
+def salvage_words(attempt: str) -> str:
+    """What the commit says that keeps an attempt's work."""
+    return f"Salvage of attempt {attempt}"
 
 
 def sealed_facts(tree: SealedTree) -> Sealed:
@@ -47,9 +52,13 @@ class Quota:
         """Whether no further save in passing is due."""
         return self._left <= 0
 
+    def knows(self, sealed: SealedTree) -> bool:
+        """Whether this is what was kept last."""
+        return sealed.tree == self._last
+
     def count(self, sealed: SealedTree) -> None:
-        """Count a save; one that found nothing new costs nothing."""
-        if sealed.tree != self._last:
+        """Count what is kept now; what was kept already costs nothing."""
+        if not self.knows(sealed):
             self._last = sealed.tree
             self._left -= len(sealed.pack)
 
@@ -78,10 +87,12 @@ class Room:
             sealed = await self.workspace.seal(self.base, self.sandbox.export(), limit=self.limit)
             # A worker that was replaced must not put its tree over its successor's.
             await self.store.check(self.claim)
-            self.quota.count(sealed)
             ref = salvage_ref(self.claim.attempt.id)
-            await self.workspace.keep(ref, sealed, f"Salvage of attempt {self.claim.attempt.id}")
-            await self.store.salvaged(self.claim, ref, sealed.tree)
+            if not self.quota.knows(sealed):
+                await self.workspace.keep(ref, sealed, salvage_words(self.claim.attempt.id))
+                self.quota.count(sealed)
+            # The journal's line is written either way: what changed before it, and changed back, is saved as well.
+            await self.store.salvaged(self.claim, Kept(ref, sealed.tree, self.sandbox.name))
             return sealed
 
 

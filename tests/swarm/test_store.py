@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from swarm.errors import IllegalMoveError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
-from swarm.rows import Claim, Plan, Settlement
+from swarm.rows import Claim, Kept, Plan, Settlement
 from swarm.schema import VERSION
 from swarm.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, Ending, Sealed, Spent, TaskRequest, TaskState, TaskView
@@ -114,7 +114,7 @@ async def test_a_worker_that_was_replaced_can_change_nothing(store: Store) -> No
     assert fresh.attempt.id == stale.attempt.id
     for attack in (
         store.record(stale, "note", {"text": "still here"}),
-        store.salvaged(stale, "refs/salvage/x", "tree"),
+        store.salvaged(stale, Kept("refs/salvage/x", "tree", "swarm-a")),
         store.deliver(stale, "mine"),
         store.settle(stale, ended(TaskState.GAVE_UP)),
         store.check(stale),
@@ -228,7 +228,7 @@ async def test_a_retry_grants_the_budget_once_more_and_carries_finished_work(sto
     result = AttemptResult(
         conclusion=Conclusion(ending="finished"), sealed=Sealed(base="b", tree="t", files=("f",), changed=True)
     )
-    await store.salvaged(claim, "refs/salvage/1", "t")
+    await store.salvaged(claim, Kept("refs/salvage/1", "t", "swarm-a"))
     await store.settle(claim, Settlement(TaskState.NEEDS_PERSON, "broker away", result))
     view = await store.retry("t1")
     assert view.task.budget.steps == 2 * Budget().steps

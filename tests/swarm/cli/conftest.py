@@ -30,7 +30,7 @@ from swarm.config_file import VARIABLE, load
 from swarm.coordinator import Coordinator
 from swarm.engine import Ended, Flow
 from swarm.ledger import BudgetLedger
-from swarm.rows import Claim, Plan
+from swarm.rows import Claim, Kept, Plan
 from swarm.store import Store
 from swarm.types import (
     AttemptResult,
@@ -333,7 +333,7 @@ class ScriptedRun:
         if self._word == "hold":
             await asyncio.sleep(60)
         await self._record("phase_ended", phase="work", seconds=0.1)
-        await self._store.salvaged(self._claim, f"refs/salvage/{self._claim.attempt.id}", COMMIT)
+        await self._store.salvaged(self._claim, Kept(f"refs/salvage/{self._claim.attempt.id}", COMMIT, "swarm-a"))
         return _RESULTS.get(self._word) or _RESULTS["deliver"]
 
     async def deliver(self, result: AttemptResult) -> Outcome:

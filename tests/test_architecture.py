@@ -40,6 +40,8 @@ OWNERS: dict[str, set[str]] = {
     "detect_secrets": {"broker/scan.py"},
     "xllamacpp": {"pool/llama_child.py"},
     "pyseccomp": {"sandbox/bubblewrap/seccomp.py"},
+    "h11": {"sandbox/egress/conversation.py"},
+    "trustme": {"sandbox/egress/authority.py"},
 }
 SQL = re.compile(
     r"\s*(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA)\b",

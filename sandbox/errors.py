@@ -4,7 +4,9 @@ SandboxError
 ├── SandboxUnavailableError   no backend can keep the claims asked for; the message says why and what to do
 ├── SandboxPathError          a path outside the workspace, nothing there, or no room for it
 ├── SandboxLostError          the sandbox went away under us (engine restart, killed from outside)
-└── WorkspaceError            the checkout or the sealing of a tree failed
+├── WorkspaceError            the checkout or the sealing of a tree failed
+├── ImageError                an image that cannot be had, or one that may not be used
+└── SetUpError                a repository's set-up commands failed
 """
 
 
@@ -26,3 +28,11 @@ class SandboxLostError(SandboxError):
 
 class WorkspaceError(SandboxError):
     """The checkout or the sealing of a tree failed."""
+
+
+class ImageError(SandboxError):
+    """An image that cannot be read, built or found, or that a repository may not choose."""
+
+
+class SetUpError(SandboxError):
+    """A repository's set-up commands failed; the message names the command, how it ended and what it said last."""

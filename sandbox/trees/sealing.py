@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Protocol
 
 from sandbox.trees.names import names_git, names_gitmodules, normal, shown
 from sandbox.trees.tarball import Member, TarReader
@@ -50,10 +50,23 @@ class Harvest:
             self.notes.append(note)
 
 
-async def harvest(reader: TarReader, base: Mapping[bytes, Blob], *, limit: int) -> Harvest:
+class Furniture(Protocol):
+    """What was put into a workspace before the work began, beside the checkout, and is no part of its result."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+
+    def holds(self, path: bytes, member: Member) -> bool:
+        """Whether this entry of an export is a piece of it, unchanged."""
+
+
+async def harvest(
+    reader: TarReader, base: Mapping[bytes, Blob], *, limit: int, furniture: Furniture | None = None
+) -> Harvest:
     """Read every entry. A file larger than ``limit`` is left out. Raises WorkspaceError for a malformed stream.
 
-    The caller closes the spool.
+    Of what ``furniture`` holds only paths that the base tracks are taken. The caller closes the spool.
     """
     spool = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
     gathered = Harvest(spool)
@@ -61,7 +74,9 @@ async def harvest(reader: TarReader, base: Mapping[bytes, Blob], *, limit: int) 
     algorithm = "sha256" if any(len(oid) == 64 for oid in known) else "sha1"
     try:
         async for member in reader:
-            await _take(reader, member, gathered, _Scope(base, known, algorithm, limit))
+            path = normal(member.name)
+            if furniture is None or path is None or path in base or not furniture.holds(path, member):
+                await _take(reader, member, gathered, _Scope(base, known, algorithm, limit))
     except BaseException:
         spool.close()
         raise

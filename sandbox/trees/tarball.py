@@ -2,7 +2,8 @@
 
 The reader is our own since the stream is hostile and live: the standard library's parser wants a file object in a
 thread, walks pax headers with a regular expression that a crafted header stalls (CVE-2024-6232), and can loop for
-ever on a negative offset (CVE-2025-8194). What GNU tar writes with ``--format=gnu`` is small enough to read strictly.
+ever on a negative offset (CVE-2025-8194). What GNU tar writes with ``--format=gnu`` is small enough to read strictly;
+of pax headers, which images hold, names and sizes are read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sandbox.errors import WorkspaceError
 BLOCK = 512
 _NAME_LIMIT = 64 * 1024
 _SPARSE_LIMIT = 4096
+_PAX_LIMIT = 1024 * 1024
 _MOST_ENTRIES = 200_000
 _ZEROS = bytes(64 * 1024)
 
@@ -44,15 +46,23 @@ class Member:
     size: int
     stored: int
     spans: tuple[tuple[int, int], ...] | None = None
+    mtime: int = 0
 
 
 class TarReader:
     """Pulls entries off a stream: ``async for member in reader``, and ``reader.content()`` for the current one."""
 
-    def __init__(self, stream: AsyncIterator[bytes], *, limit: int) -> None:
-        """``limit`` bounds the bytes taken off the stream. Every malformed input raises WorkspaceError."""
+    def __init__(
+        self, stream: AsyncIterator[bytes], *, limit: int, most: int = _MOST_ENTRIES, pax: bool = False
+    ) -> None:
+        """``limit`` bounds the bytes taken off the stream, ``most`` the entries; ``pax`` headers are refused without.
+
+        Every malformed input raises WorkspaceError.
+        """
         self._stream = stream
         self._limit = limit
+        self._most = most
+        self._pax = pax
         self._buffer = bytearray()
         self._taken = 0
         self._left = 0
@@ -63,8 +73,8 @@ class TarReader:
         count = 0
         while (member := await self._next()) is not None:
             count += 1
-            if count > _MOST_ENTRIES:
-                raise WorkspaceError(f"the export holds more than {_MOST_ENTRIES} entries; remove build products")
+            if count > self._most:
+                raise WorkspaceError(f"the export holds more than {self._most} entries; remove build products")
             self._current, self._left = member, _padded(member.stored)
             yield member
             await self._skip()
@@ -98,7 +108,7 @@ class TarReader:
             self._left -= len(await self._some(self._left))
 
     async def _next(self) -> Member | None:
-        name = link = None
+        name = link = length = None
         while True:
             block = await self._exactly(BLOCK)
             if block == bytes(BLOCK):
@@ -109,23 +119,35 @@ class TarReader:
             elif kind == b"K":
                 link = await self._long(size)
             elif kind in {b"x", b"g"}:
-                raise WorkspaceError("the export is no tar of the expected form (pax header)")
+                said = await self._extended(size)
+                if kind == b"x":
+                    name, link = said.get(b"path", name), said.get(b"linkpath", link)
+                    length = _decimal(said[b"size"]) if b"size" in said else length
             else:
-                return await self._member(block, name, link)
+                return await self._member(block, name, link, length)
 
-    async def _member(self, block: bytes, name: bytes | None, link: bytes | None) -> Member:
+    async def _extended(self, size: int) -> dict[bytes, bytes]:
+        if not self._pax:
+            raise WorkspaceError("the export is no tar of the expected form (pax header)")
+        if size > _PAX_LIMIT:
+            raise WorkspaceError("the archive holds an extended header that is too long")
+        return _records((await self._exactly(_padded(size)))[:size])
+
+    async def _member(self, block: bytes, name: bytes | None, link: bytes | None, length: int | None) -> Member:
         kind, stored = _header(block)
+        stored = stored if length is None else length
         spans, size = None, stored
         if kind == b"S":
             spans, size = await self._sparse(block, stored)
         return Member(
             kind=_KINDS.get(kind, "other"),
-            name=name if name is not None else _text(block[:100]),
+            name=name if name is not None else _name(block),
             link=link if link is not None else _text(block[157:257]),
             mode=_number(block[100:108]) & 0o7777,
             size=size,
             stored=0 if kind in _BODILESS else stored,
             spans=spans,
+            mtime=_number(block[136:148]),
         )
 
     async def _sparse(self, block: bytes, stored: int) -> tuple[tuple[tuple[int, int], ...], int]:
@@ -208,6 +230,36 @@ def _holes(length: int) -> Iterator[bytes]:
 
 def _text(field: bytes) -> bytes:
     return field.split(b"\0", 1)[0]
+
+
+def _name(block: bytes) -> bytes:
+    """The name field; POSIX puts the front of a long one elsewhere, where GNU keeps other things."""
+    front = _text(block[345:500]) if block[257:263] == b"ustar\0" else b""
+    return front + b"/" + _text(block[:100]) if front else _text(block[:100])
+
+
+def _records(data: bytes) -> dict[bytes, bytes]:
+    """The records of a pax header, each ``LENGTH KEY=VALUE`` and a line feed. Sparse files in this form are refused."""
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(data):
+        digits, space, _ = data[at : at + 20].partition(b" ")
+        end = at + _decimal(digits)
+        record = data[at + len(digits) + 1 : end]
+        key, equals, value = record.partition(b"=")
+        if not space or not equals or end > len(data) or not record.endswith(b"\n"):
+            raise WorkspaceError("the archive holds a malformed extended header")
+        if key.startswith(b"GNU.sparse"):
+            raise WorkspaceError("the archive holds a sparse file in a form that is not read")
+        found[key] = value[:-1]
+        at = end
+    return found
+
+
+def _decimal(digits: bytes) -> int:
+    if not digits.isdigit() or len(digits) > 18:
+        raise WorkspaceError("the archive holds a malformed number")
+    return int(digits)
 
 
 def _number(field: bytes) -> int:

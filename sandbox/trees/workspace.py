@@ -13,7 +13,7 @@ from typing import IO
 from sandbox.errors import WorkspaceError
 from sandbox.trees.gitdir import GitDir
 from sandbox.trees.names import normal, shown
-from sandbox.trees.sealing import GITLINK, Blob, Found, fit, harvest
+from sandbox.trees.sealing import GITLINK, Blob, Found, Furniture, fit, harvest
 from sandbox.trees.tarball import END, TarReader, header, padding
 from sandbox.types import MIB, SealedTree
 
@@ -63,6 +63,22 @@ class Workspace:
         kind = await self._git.run("cat-file", "-t", commit, accept=(0, 128))
         return kind.strip() == b"commit"
 
+    async def paths(self, tree: str) -> dict[bytes, str]:
+        """Every file of a tree or commit, and what git calls its content. Raises WorkspaceError."""
+        return {path: blob.oid for path, blob in (await self._entries(tree)).items()}
+
+    async def file(self, tree: str, path: bytes, *, limit: int) -> bytes | None:
+        """A plain file of a tree; None where there is none, or a link. Raises WorkspaceError over ``limit`` bytes."""
+        blob = (await self._entries(tree)).get(path)
+        if blob is None or not blob.mode.startswith("100"):
+            return None
+        async with aclosing(self._git.blobs([blob.oid])) as blobs:
+            async for size, content in blobs:
+                if size > limit:
+                    raise WorkspaceError(f"{shown(path)} is larger than {limit} bytes")
+                return b"".join([chunk async for chunk in content])
+        return None
+
     def checkout(self, commit: str) -> AsyncIterator[bytes]:
         """The commit's tree as a tar stream, with a ``.git`` of its own that knows this commit's history and no more.
 
@@ -83,15 +99,18 @@ class Workspace:
                 yield chunk
         yield END
 
-    async def seal(self, base: str, export: AsyncIterator[bytes], *, limit: int) -> SealedTree:
-        """A workspace's tar stream as git objects on ``base``.
+    async def seal(
+        self, base: str, export: AsyncIterator[bytes], *, limit: int, furniture: Furniture | None = None
+    ) -> SealedTree:
+        """A workspace's tar stream as git objects on ``base``, less the ``furniture`` that was put there beside it.
 
         At most ``limit`` bytes of new content get in. What does not is named in ``left_out`` with the reason, and a
         tracked path among it keeps its base version. Untracked paths that the base's own .gitignore files name stay
         out. Raises WorkspaceError for a stream that is malformed, cut short, or much larger than ``limit``.
         """
         before = await self._entries(base)
-        gathered = await harvest(TarReader(export, limit=2 * limit + 64 * MIB), before, limit=limit)
+        reader = TarReader(export, limit=2 * (limit + (furniture.size if furniture else 0)) + 64 * MIB)
+        gathered = await harvest(reader, before, limit=limit, furniture=furniture)
         with gathered.spool:
             untracked = [path for path in gathered.found if path not in before]
             ignored = await self._ignored(before, untracked)

@@ -149,7 +149,10 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
     tests = await kit.tests(left)
     talk.tested, talk.warned = tests.ok, True
     work.note(work.attempt, not tests.ok)
-    return result if tests.ok else Result(f"{prompts.UNTESTED}{tests.text}", kind="command", data=tests.data, ok=False)
+    if tests.ok:
+        return result
+    told = f"{prompts.UNTESTED}{tests.text}"
+    return Result(told, kind="command", data=tests.data, changed=tests.changed, ok=False)
 
 
 def _doing(call: Call) -> str:

@@ -13,7 +13,7 @@ from pool.tiers.naming import misfits
 from sandbox.config import SandboxConfig
 from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
 from swarm.config_text import Problem, dotted, nearest
-from swarm.types import Budget, Frozen
+from swarm.types import STRATEGY, Budget, Frozen
 
 
 class DaemonConfig(Frozen):
@@ -48,6 +48,7 @@ class RepositoryConfig(Frozen):
     )
     strategy: str | None = Field(
         default=None,
+        pattern=STRATEGY,
         description="how to work: agent, sampled_repair, cli:NAME for an agent of [agents], or auto, which takes "
         "sampled_repair for the embedded model and agent otherwise",
     )

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from pool.config import NAME
 from swarm.config_lines import Path, line_of, lines_of
-from swarm.types import Frozen
+from swarm.types import STRATEGY, Frozen
 
 _USERINFO = re.compile(r"^(\w+://)?.*@")  # to the last @: a password may hold a slash
 _SECRET = re.compile(r"key$|secret|token$|password", re.IGNORECASE)
@@ -146,7 +146,10 @@ _WORDS = {
 }
 
 
-_NAMES = {NAME: "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, the first a letter or digit"}
+_NAMES = {
+    NAME: "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, the first a letter or digit",
+    STRATEGY: "must be agent, sampled_repair, auto, or cli:NAME for an agent",
+}
 
 
 def _words(detail: ErrorDetails) -> str:

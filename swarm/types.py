@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pool.types import EndpointStatus
 
+STRATEGY = r"^(agent|sampled_repair|auto|cli:[a-z0-9][a-z0-9._-]{0,63})$"  # a way to work, as a file may name one
 TaskId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 
 

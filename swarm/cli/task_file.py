@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from swarm.config_text import Problem, problems
 from swarm.errors import ConfigError
-from swarm.types import Frozen
+from swarm.types import STRATEGY, Frozen
 
 FENCE = "+++"
 FORMAT = """A task file is Markdown with settings in TOML between two lines of +++, all of them optional:
@@ -48,7 +48,7 @@ class TaskFile(Frozen):
     base: str | None = Field(default=None, description="branch to aim at")
     test_command: str | None = Field(default=None, description="tells whether the work is good")
     strategy: str | None = Field(
-        default=None, max_length=80, description="how to work: agent, sampled_repair, auto, or cli:NAME for an agent"
+        default=None, pattern=STRATEGY, description="how to work: agent, sampled_repair, auto, or cli:NAME for an agent"
     )
     tier: str | None = Field(default=None, description="tier of models to start with")
     paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")

@@ -23,7 +23,7 @@ REGISTRIES = (
     *("rubygems.org", "index.rubygems.org", "repo.maven.apache.org", "repo1.maven.org"),
     *("deb.debian.org", "archive.ubuntu.com", "security.ubuntu.com", "dl-cdn.alpinelinux.org"),
 )
-_LOOPBACK = r"^(unix:/[^\0]+|http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?/?)$"
+_LOOPBACK = r"^(unix:/\S+|http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?/?)$"
 
 
 class ModelExitConfig(Frozen):

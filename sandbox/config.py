@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from sandbox.mounts import refusal
 from sandbox.types import MIB, Frozen, Limits
 
 MODEL_PATHS = (
@@ -32,7 +33,8 @@ class ModelExitConfig(Frozen):
     gateway: str | None = Field(
         default=None,
         pattern=_LOOPBACK,
-        description="unix:/path/of/its.sock or http://127.0.0.1:8080; None: the daemon's own pool",
+        description="unix:/path/of/its.sock or http://127.0.0.1:8080, for sandboxes outside of tasks; a task's agents "
+        "always ask the daemon's own pool, which charges them",
     )
     api_key_env: str | None = Field(
         default=None, description="environment variable that holds the gateway's key; it never gets inside"
@@ -101,6 +103,33 @@ class WarmConfig(Frozen):
     idle: float = Field(default=300.0, gt=0, description="seconds without a demand after which none is held")
 
 
+class ImagesConfig(Frozen):
+    """Where systems other than the base come from, and what is kept of images and set-ups."""
+
+    pull: Literal["never", "missing"] = Field(
+        default="never", description="missing lets the Docker engine fetch an image that it does not have"
+    )
+    allowed: tuple[str, ...] = Field(
+        default=(),
+        description="image names that a repository's devcontainer.json may choose; * is any text between two slashes",
+    )
+    builds: bool = Field(
+        default=False,
+        description="build the Dockerfile of a repository whose devcontainer is honoured; its RUN lines run as root in "
+        "an ordinary container of the engine, which is locked down less than a sandbox",
+    )
+    build_network: Literal["none", "default"] = Field(
+        default="none", description="network of RUN lines in the operator's own Dockerfiles; repositories' have none"
+    )
+    cache: int = Field(default=20 * 1024 * MIB, ge=0, description="bytes of images and of set-ups that are kept, each")
+    disk_floor: int = Field(
+        default=1024 * MIB, ge=0, description="bytes free on the state folder's disk below which nothing new is kept"
+    )
+    templates: int = Field(
+        default=2, ge=0, le=64, description="sandboxes held ready with a set-up in them; each takes the set-up's memory"
+    )
+
+
 class SandboxConfig(Frozen):
     """Which backend, which image, which limits."""
 
@@ -115,6 +144,19 @@ class SandboxConfig(Frozen):
         description="bubblewrap: control group below which sandboxes are limited; must be ours",
     )
     env: dict[str, str] = Field(default_factory=dict, description="variables set inside; nothing else gets in")
+    images: ImagesConfig = ImagesConfig()
+    mounts: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="the machine's folders shown read-only inside: path inside = path here; no place of secrets",
+    )
     limits: Limits = Field(default=Limits(), description="bounds of every sandbox; bytes and seconds")
     warm: WarmConfig = Field(default=WarmConfig(), description="sandboxes started before they are asked for")
     egress: EgressConfig = Field(default=EgressConfig(), description="the ways out of a sandbox")
+
+    @model_validator(mode="after")
+    def _mounts_show_no_secrets(self) -> SandboxConfig:
+        reasons = [reason for inside, host in self.mounts.items() if (reason := refusal(inside, host))]
+        if reasons:
+            raise ValueError(f"sandbox.mounts: {'; '.join(reasons)}")
+        return self

@@ -14,20 +14,24 @@ from pool.embedded import serve_embedded
 from pool.router import Pool
 from pool.tiers.front import Tiers
 from sandbox.base import SandboxBackend
+from sandbox.egress.denied import DeniedLog
 from sandbox.factory import choose_backend
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
 from swarm import acceptance
+from swarm.agents import known_agents
 from swarm.attempt import AttemptRun, Parts
 from swarm.config import Settings
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.errors import BrokerError
+from swarm.models import Models
 from swarm.rows import Claim, Plan
 from swarm.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
 from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
+from swarm.ways_out import ways_out
 from swarm.work import Strategy
 
 BROKER_PATIENCE = 45.0  # seconds that a delivery waits for a broker that is being restarted
@@ -101,19 +105,22 @@ async def house(
     """Open every part, in an order that leaves nothing behind when one cannot be opened.
 
     ``choose`` and ``strategy`` take the place of the configured sandbox backend and of the known strategies.
-    Raises StoreError, SandboxUnavailableError and PoolError.
+    Raises StoreError, SandboxUnavailableError, PoolError and ConfigError.
     """
     state = settings.daemon.state
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(Store(state / "swarm.db"))
-        backend = await choose(settings.sandbox, state=state)
+        pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
+        tiers = Tiers(pool, pool.config)
+        models = Models(pool, tiers)
+        exits = ways_out(settings.sandbox.egress, DeniedLog(), connect=models.connect)
+        backend = await choose(settings.sandbox, state=state, exits=exits)
+        stack.push_async_callback(backend.close)
         proved = await backend.self_test()
         await backend.sweep()
         workspaces = _workspaces(state / "git")
         for kept in sorted((state / "git").glob("*.git")):
             await workspaces(kept.stem).tidy()
-        pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
-        tiers = Tiers(pool, pool.config)
         broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
         engine = DbosEngine(state / "engine.db")
         stack.push_async_callback(engine.close)
@@ -123,10 +130,11 @@ async def house(
             pool=tiers,
             broker=broker,
             workspace=workspaces,
-            strategy=strategy or partial(strategy_named, small_tiers=small_tiers(settings.pool)),
+            strategy=strategy or _strategies(settings),
             test_command=_test_command(settings),
             note=lambda session, failed: tiers.note(session, failed_check=failed),
             proved=proved,
+            models=models,
         )
 
         def begin(claim: Claim) -> AttemptRun:
@@ -151,6 +159,11 @@ async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfi
     serving = serve_embedded(config.embedded, log=settings.daemon.state / "embedded.log")
     endpoint = await stack.enter_async_context(serving)
     return config.model_copy(update={"endpoints": (*config.endpoints, endpoint)})
+
+
+def _strategies(settings: Settings) -> Callable[[str], Strategy]:
+    agents = known_agents(settings.agents)
+    return partial(strategy_named, small_tiers=small_tiers(settings.pool), agents=agents)
 
 
 def _workspaces(folder: Path) -> Callable[[str], Workspace]:

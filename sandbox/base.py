@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Exit(Protocol):
         """Variables that make ordinary programs inside use it."""
 
     def files(self) -> Mapping[str, bytes]:
-        """What those programs have to find inside: absolute path below /tmp, and its content. Nothing of it is secret."""
+        """What those programs have to find inside: absolute path below /tmp, and content. Nothing of it is secret."""
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, labels: Mapping[str, str]
@@ -60,10 +60,25 @@ class Sandbox(Protocol):
         """Write a whole file, making its folders. Raises SandboxPathError for a path outside the workspace."""
 
     def export(self) -> AsyncIterator[bytes]:
-        """The workspace as a tar stream, made inside, bounded by the disk limit. Links are not followed."""
+        """The workspace as a tar stream, made inside, bounded by the disk limit. Links are not followed.
 
-    def fork(self) -> AbstractAsyncContextManager[Sandbox]:
-        """A new sandbox of the same spec whose workspace, home and session start as a copy of this one's."""
+        It may be read while a command runs, whose end is then told when the export is over.
+        """
+
+    async def unpack(self, stream: AsyncIterator[bytes]) -> None:
+        """A tar stream over what is in the workspace, as the agent. Raises SandboxError where it is none or too big.
+
+        A file or link that is in the way is replaced, never written through.
+        """
+
+    async def adopt(self, labels: Mapping[str, str], workspace: AsyncIterator[bytes] | None = None) -> None:
+        """Take an empty, unused sandbox into use: whose it is from now on, and what its workspace holds."""
+
+    def fork(self, labels: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Sandbox]:
+        """A new sandbox of the same spec whose workspace, home and session start as a copy of this one's.
+
+        Its labels are those given, else this one's and ``fork`` with this one's name.
+        """
 
 
 class SandboxBackend(Protocol):
@@ -80,8 +95,8 @@ class SandboxBackend(Protocol):
     async def left_behind(self) -> tuple[LeftBehind, ...]:
         """What earlier processes left: sandboxes whose process is gone, of this owner and of others, oldest first."""
 
-    async def sweep(self, rescue: Rescue | None = None) -> int:
-        """Remove what an earlier process of this owner left behind; the number of sandboxes removed.
+    async def sweep(self, rescue: Rescue | None = None, only: Collection[str] | None = None) -> int:
+        """Remove what earlier processes of this owner left behind, or ``only`` these; the number of sandboxes removed.
 
         A workspace that still lives is first given to ``rescue`` as a tar stream; where that fails it is left there.
         """

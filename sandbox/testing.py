@@ -1,111 +1,131 @@
-"""A pretend sandbox for tests: a temporary folder and, unless the test scripts the answer, a real process in it.
+"""A pretend sandbox for tests: a temporary folder and, unless the test scripts the answer, real processes in it.
 
-It keeps the protocol (files, fork, export, time and output limits) and isolates nothing: for tests only, with commands
-that the test wrote itself.
+It keeps the protocol by the same means as the real ones, a supervisor over a stream, and isolates nothing: for tests
+only, with commands that the test wrote itself. Nothing is swept, since all processes of this machine are in sight.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
+import signal
+import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandbox.errors import SandboxError, SandboxLostError
-from sandbox.line.inside import pack_argv, read_argv, refuse, run_argv, unpack_argv, write_argv
-from sandbox.process import Finished, ProcessFailedError, Start, feed_process, run_process, stream_process
-from sandbox.rules.profile import environment_of, profile_of, time_limit
-from sandbox.types import Command, Outcome, SandboxSpec, SelfTest
+from sandbox.base import Exits, OnOutput, Rescue
+from sandbox.errors import SandboxLostError
+from sandbox.line.launch import Start, bootstrap_argv
+from sandbox.line.resident import ResidentSandbox, Setting, exits_of
+from sandbox.rules.profile import profile_of
+from sandbox.types import Command, LeftBehind, Outcome, SandboxSpec, SelfTest
 
 Script = Callable[[Command, Path], Outcome | None]
 """A test's answer to a command, given the workspace's folder; None lets the command really run."""
 
+_PIECE = 256 * 1024
 
-class ScriptedSandbox:
-    """Keeps the `Sandbox` protocol over a folder. ``ran`` are the commands so far."""
 
-    def __init__(self, backend: ScriptedBackend, spec: SandboxSpec, folder: Path) -> None:
-        self._backend = backend
-        self._spec = spec
-        self._profile = profile_of(spec)
-        self.folder = folder
-        self.work = folder / "work"
-        self.ran: list[Command] = []
-        self.closed = False
+class PipeLine:
+    """A supervisor's two pipes."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def receive(self) -> bytes:
+        """As `Line` says."""
+        assert self._process.stdout is not None  # noqa: S101 - PIPE was asked for
+        return await self._process.stdout.read(_PIECE)
+
+    async def send(self, data: bytes) -> None:
+        """As `Line` says."""
+        assert self._process.stdin is not None  # noqa: S101 - PIPE was asked for
+        try:
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise SandboxLostError("the supervisor does not listen any more") from error
+
+    async def close(self) -> None:
+        """As `Line` says. The supervisor ends what it runs, and itself."""
+        assert self._process.stdin is not None  # noqa: S101 - PIPE was asked for
+        self._process.stdin.close()
+
+
+class ProcessCell:
+    """A folder with a supervisor that runs as a plain process. Only its own process group is ever killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
 
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.folder.name
+        return self._folder.name
 
-    async def run(self, command: Command) -> Outcome:
+    async def start(self) -> PipeLine:
+        """As `Cell` says."""
+        self._process = await asyncio.create_subprocess_exec(
+            *bootstrap_argv((sys.executable,)),
+            env={"PATH": os.defpath},
+            cwd=self._folder,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=2 * _PIECE,
+        )
+        return PipeLine(self._process)
+
+    async def clear(self) -> None:
+        """As `Cell` says, for what is in the supervisor's group; its command dies with it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 0.2)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - what escaped may hold the pipes open
+
+    def starved(self) -> int | None:
+        """Nothing limits its memory."""
+        return 0
+
+
+class ScriptedSandbox(ResidentSandbox):
+    """``ran`` are the commands so far."""
+
+    def __init__(self, backend: ScriptedBackend, folder: Path, spec: SandboxSpec, setting: Setting) -> None:
+        super().__init__(ProcessCell(folder), spec, setting)
+        self._backend = backend
+        self.folder = folder
+        self.work = folder / "work"
+        self.ran: list[Command] = []
+
+    async def run(self, command: Command, on_output: OnOutput | None = None) -> Outcome:
         """The scripted answer, else what the command does in the folder."""
         self.ran.append(command)
         self._backend.ran.append(command)
-        argv = run_argv(command)
-        if self.closed:
-            raise SandboxLostError(f"{self.name} is closed")
         scripted = self._backend.script(command, self.work) if self._backend.script else None
         if scripted is not None:
             return scripted
-        limit = time_limit(self._profile, command)
-        ended = await self._execute(argv, command, limit, self._profile.output)
-        return Outcome(
-            exit_code=ended.exit_code,
-            output=ended.output,
-            seconds=ended.seconds,
-            timed_out=ended.timed_out,
-            cut=ended.cut,
-        )
-
-    async def read(self, path: str, limit: int = 1_000_000) -> bytes:
-        """As the protocol says."""
-        ended = await self._execute(read_argv(path, limit), None, self._profile.wall, 2 * limit + 2, apart=True)
-        refuse(path, ended.exit_code, ended.errors)
-        return ended.output
-
-    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """As the protocol says."""
-        argv = write_argv(path, executable=executable)
-        ended = await self._execute(argv, Command(argv=("-",), stdin=data), self._profile.wall, 65536, apart=True)
-        refuse(path, ended.exit_code, ended.errors)
-
-    async def export(self) -> AsyncIterator[bytes]:
-        """As the protocol says."""
-        start = self._start(pack_argv(), None, apart=True)
-        stream = stream_process(start, timeout=self._profile.wall, output=self._profile.export_limit)
-        try:
-            async with aclosing(stream):
-                async for chunk in stream:
-                    yield chunk
-        except ProcessFailedError as error:
-            raise SandboxError(f"{self.name} cannot be exported: it {error}") from error
-
-    def fork(self) -> AbstractAsyncContextManager[ScriptedSandbox]:
-        """As the protocol says."""
-        return self._backend.open(self._spec, self.export())
-
-    def _start(self, argv: list[str], command: Command | None, *, apart: bool = False) -> Start:
-        env = environment_of(self._profile, command or Command(argv=("-",)))
-        home = {"HOME": str(self.folder / "home")} if env["HOME"] == "/home/agent" else {}
-        return Start(argv, env | home, cwd=self.work, errors_apart=apart)
-
-    async def _execute(
-        self, argv: list[str], command: Command | None, limit: float, output: int, *, apart: bool = False
-    ) -> Finished:
-        start = self._start(argv, command, apart=apart)
-        return await run_process(start, stdin=command.stdin if command else b"", timeout=limit, output=output)
+        return await super().run(command, on_output)
 
 
 class ScriptedBackend:
     """Keeps the `SandboxBackend` protocol. ``ran`` are all commands, ``opened`` all sandboxes, forks included."""
 
-    def __init__(self, script: Script | None = None) -> None:
+    def __init__(self, script: Script | None = None, exits: Exits | None = None) -> None:
         self.script = script
         self.ran: list[Command] = []
         self.opened: list[ScriptedSandbox] = []
+        self._exits: Exits = exits or {}
 
     async def self_test(self) -> SelfTest:
         """Claims nothing, since nothing is isolated."""
@@ -116,22 +136,35 @@ class ScriptedBackend:
         self, spec: SandboxSpec, workspace: AsyncIterator[bytes] | None = None
     ) -> AsyncIterator[ScriptedSandbox]:
         """As the protocol says."""
+        exits = exits_of(spec, self._exits)
         folder = Path(tempfile.mkdtemp(prefix="scripted-"))
-        sandbox = ScriptedSandbox(self, spec, folder)
+        start = Start(work=str(folder / "work"), home=str(folder / "home"), sweep=False)
+        setting = Setting(profile_of(spec), start, self._fork, exits)
+        sandbox = ScriptedSandbox(self, folder, spec, setting)
         try:
-            sandbox.work.mkdir()
+            (folder / "work").mkdir()
             (folder / "home").mkdir()
-            if workspace is not None:
-                start = sandbox._start(unpack_argv(), None)  # noqa: SLF001 - the other half of this file
-                await feed_process(start, workspace, timeout=spec.limits.wall)
+            await sandbox.adopt(spec.labels, workspace)
             self.opened.append(sandbox)
             yield sandbox
-        except ProcessFailedError as error:
-            raise SandboxError(f"the workspace cannot be filled: tar {error}") from error
         finally:
-            sandbox.closed = True
+            await sandbox.close()
+            await sandbox.cell.clear()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def sweep(self) -> int:
+    async def left_behind(self) -> tuple[LeftBehind, ...]:
+        """Nothing is left behind."""
+        return ()
+
+    async def sweep(self, rescue: Rescue | None = None, only: Collection[str] | None = None) -> int:  # noqa: ARG002
         """Nothing is left behind."""
         return 0
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    @asynccontextmanager
+    async def _fork(self, origin: ResidentSandbox, spec: SandboxSpec) -> AsyncIterator[ScriptedSandbox]:
+        async with self.open(spec) as sandbox:
+            await origin.copy_to(sandbox)
+            yield sandbox

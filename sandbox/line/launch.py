@@ -1,33 +1,92 @@
-"""How the project's own programs are started inside: the image's, or borrowed ones where the image is a stranger's.
-
-A stranger's image may hold no python, no shell and another C library. Its sandbox sees the base image's /usr, read-only,
-in a folder of its own, and programs from there are run through their own loader. Pure argument lists.
-"""
+"""How a supervisor is started: the arguments of its Python, and what it is sent first. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from types import MappingProxyType
+import importlib.util
+import marshal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-BORROWED = "/.swarm/usr"
-# Not below lib64: there Debian keeps an absolute link, which leads out of the borrowed folder.
-LOADERS = MappingProxyType(
-    {
-        "x86_64": "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
-        "aarch64": "lib/aarch64-linux-gnu/ld-linux-aarch64.so.1",
-    }
-)
+from sandbox.line import supervisor as inside
+from sandbox.rules.profile import HOME, WORK
+
+# The compiled program saves the compiling where the Python inside understands it, else the source is used.
+_BOOTSTRAP = """\
+import os, marshal, _frozen_importlib_external as f
+def take(n):
+    b = b""
+    while len(b) < n:
+        p = os.read(0, n - len(b))
+        if not p:
+            os._exit(1)
+        b += p
+    return b
+n = [int.from_bytes(take(4), "big") for _ in "abc"]
+magic, code, source, start = take(4), take(n[0]), take(n[1]), take(n[2])
+space = {"__name__": "supervisor"}
+exec(marshal.loads(code) if magic == f.MAGIC_NUMBER else compile(source, "supervisor", "exec", 0, True, 2), space)
+space["main"](marshal.loads(start))
+"""
 
 
-def argv_of(program: str, words: Iterable[str] = (), *, usr: str = "/usr", machine: str = "x86_64") -> list[str]:
-    """``usr/bin/PROGRAM`` with its words; below another ``usr`` through that folder's loader (glibc 2.33 or later).
+@dataclass(frozen=True)
+class Start:
+    """Where a supervisor finds itself. ``sweep``: it may kill all processes of its user, in a namespace of its own.
 
-    The loader takes no list of libraries from the image, and ``--argv0`` lets Python find its own modules. Raises
-    KeyError for a machine without a known loader.
+    ``landlock`` is the profile's Landlock as data, or None for no second wall; ``tar`` is GNU tar's argv.
     """
-    path = f"{usr}/bin/{program}"
-    if usr == "/usr":
-        return [path, *words]
-    loader = f"{usr}/{LOADERS[machine]}"
-    libraries = loader.rpartition("/")[0]
-    return [loader, "--inhibit-cache", "--library-path", libraries, "--argv0", path, path, *words]
+
+    work: str = WORK
+    home: str = HOME
+    sweep: bool = True
+    landlock: Mapping[str, Any] | None = None
+    tar: Sequence[str] = ("tar",)
+
+
+def bootstrap_argv(python: Sequence[str] = ("/usr/bin/python3",)) -> list[str]:
+    """All that a cell starts. It reads the rest from standard input and answers on standard output."""
+    return [*python, "-I", "-S", "-c", _BOOTSTRAP]
+
+
+def first_bytes(
+    start: Start, *, ports: Sequence[int], files: Mapping[str, bytes], environment: Mapping[str, str]
+) -> bytes:
+    """The program, and what it has to know. ``environment`` is that of the tar it runs."""
+    code, source = _program()
+    asked = {
+        "work": start.work.encode(),
+        "home": start.home.encode(),
+        "sweep": start.sweep,
+        "host": inside.process_namespace(),
+        "landlock": None if start.landlock is None else {k: _plain(v) for k, v in start.landlock.items()},
+        "tar": tuple(word.encode() for word in start.tar),
+        "ports": tuple(ports),
+        "files": tuple((path.encode(), data) for path, data in files.items()),
+        "env": as_bytes(environment),
+    }
+    told = marshal.dumps(asked, 2)
+    sizes = b"".join(len(part).to_bytes(4, "big") for part in (code, source, told))
+    return sizes + importlib.util.MAGIC_NUMBER + code + source + told
+
+
+def as_bytes(environment: Mapping[str, str]) -> dict[bytes, bytes]:
+    """An environment as the kernel takes it, whatever the encoding inside."""
+    return {encoded(name): encoded(value) for name, value in environment.items()}
+
+
+def encoded(text: str) -> bytes:
+    """Text as bytes; bytes that were no UTF-8 come back as they were."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool) else tuple(value)
+
+
+@cache
+def _program() -> tuple[bytes, bytes]:
+    source = Path(inside.__file__).read_bytes()
+    return marshal.dumps(compile(source, "supervisor", "exec", 0, dont_inherit=True, optimize=2)), source

@@ -1,0 +1,229 @@
+"""What is going on over one line: requests and connections as channels, each with its own credit.
+
+What comes from inside is hostile: all that a channel may hold is counted, and one byte too many ends the line. What
+goes inside is queued and sent by one task, so that a cancelled caller never leaves half a frame; credit bounds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from sandbox.errors import SandboxLostError
+from sandbox.line import supervisor as inside
+from sandbox.line.cell import Line
+from sandbox.line.wire import BrokenLineError, Done, Frame, Frames, count, done, frame, request
+
+_ENDS = frozenset({inside.DONE, inside.REFUSED, inside.CLOSE})
+
+
+class Channel:
+    """One request, or one connection that was made inside. ``room`` is how many bytes may wait here."""
+
+    def __init__(self, conversation: Conversation, number: int, room: int) -> None:
+        self.number = number
+        self.done: Done | None = None
+        self.refused: str | None = None
+        self.ended = self.closed = False
+        self._conversation = conversation
+        self._room = room
+        self._credit = inside.WINDOW
+        self._held: dict[int, bytearray] = {}
+        self._news = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.done is not None or self.refused is not None or self.closed
+
+    def take(self, kind: int) -> bytes:
+        """What came of one kind since the last time, without waiting."""
+        return bytes(self._held.pop(kind, b""))
+
+    async def news(self) -> None:
+        """Wait until something came. Raises SandboxLostError when nothing will, for the line is lost."""
+        self._conversation.check()
+        await self._news.wait()
+        self._news.clear()
+
+    async def read(self) -> bytes:
+        """The next bytes of a stream, and credit for as many more; empty at its end, good or bad."""
+        while True:
+            data = self.take(inside.DATA)
+            if data:
+                self._room += len(data)
+                if not self.over:
+                    self._conversation.post(frame(inside.CREDIT, self.number, inside.COUNT.pack(len(data))))
+                return data
+            if self.ended or self.over:
+                return b""
+            await self.news()
+
+    async def send(self, data: bytes) -> None:
+        """Give bytes, waiting for credit. They are dropped once the channel is over."""
+        for at in range(0, len(data), inside.FRAME):
+            piece = data[at : at + inside.FRAME]
+            while self._credit < len(piece) and not self.over:
+                await self.news()
+            if self.over:
+                return
+            self._credit -= len(piece)
+            self._conversation.post(frame(inside.DATA, self.number, piece))
+
+    async def feed(self, stream: AsyncIterator[bytes]) -> None:
+        """Give a whole stream and its end, or as much of it as is wanted."""
+        async for chunk in stream:
+            await self.send(chunk)
+            if self.over:
+                return
+        self.end()
+
+    def end(self) -> None:
+        """Say that no more bytes will be given."""
+        if not self.over:
+            self._conversation.post(frame(inside.END, self.number))
+
+    def close(self) -> None:
+        """Say that nothing more is wanted."""
+        if not self.over:
+            self._conversation.post(frame(inside.CLOSE, self.number))
+
+    async def finish(self) -> Done | None:
+        """Wait for the request's end; None where it was refused, see ``refused``."""
+        while not self.over:
+            await self.news()
+        return self.done
+
+    def arrived(self, piece: Frame) -> None:
+        """Take a frame from inside. Raises BrokenLineError for more than was allowed."""
+        if piece.kind == inside.CREDIT:
+            self._credit += count(piece.data)
+            if self._credit > inside.WINDOW:
+                raise BrokenLineError("a supervisor gave credit for bytes that it was never sent")
+        elif piece.kind == inside.DONE:
+            self.done = done(piece.data)
+        elif piece.kind == inside.REFUSED:
+            self.refused = piece.data[-1000:].decode("utf-8", "replace")
+        elif piece.kind == inside.END:
+            self.ended = True
+        elif piece.kind == inside.CLOSE:
+            self.closed = True
+        else:
+            self._room -= len(piece.data)
+            if self._room < 0 or self.ended:
+                raise BrokenLineError("a supervisor sent more than it was asked for")
+            self._held.setdefault(piece.kind, bytearray()).extend(piece.data)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        self._news.set()
+
+
+class Conversation:
+    """One line from its first byte to its last. ``opened`` is called with each connection made inside and its port."""
+
+    def __init__(self, line: Line, opened: Callable[[Conversation, Channel, int], None]) -> None:
+        self.hello: dict[str, int] | None = None
+        self.lost: str | None = None
+        self._line, self._opened = line, opened
+        self._channels: dict[int, Channel] = {}
+        self._last, self._last_open = 0, inside.TUNNEL
+        self._queue: list[bytes] = []
+        self._queued, self._greeted = asyncio.Event(), asyncio.Event()
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._speak())]
+
+    def check(self) -> None:
+        """Raises SandboxLostError when the line is lost."""
+        if self.lost is not None:
+            raise SandboxLostError(self.lost)
+
+    def post(self, data: bytes) -> None:
+        """Queue whole frames."""
+        self._queue.append(data)
+        self._queued.set()
+
+    async def greeted(self) -> dict[str, int]:
+        """What the supervisor said first. Raises SandboxLostError."""
+        await self._greeted.wait()
+        self.check()
+        return self.hello or {}
+
+    def ask(self, *words: Any, room: int = inside.WINDOW) -> Channel:
+        """Begin a request."""
+        self.check()
+        self._last = self._last + 1 if self._last < inside.TUNNEL - 1 else 1
+        channel = Channel(self, self._last, room)
+        self._channels[channel.number] = channel
+        self.post(request(channel.number, *words))
+        return channel
+
+    def forget(self, channel: Channel) -> None:
+        """Drop what may still come for a channel."""
+        self._channels.pop(channel.number, None)
+
+    async def close(self) -> None:
+        """Let go of the line; what still waits for it is lost."""
+        self._lose("the line to the supervisor was closed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._line.close()
+
+    def _lose(self, why: str) -> None:
+        if self.lost is None:
+            self.lost = why
+        self._greeted.set()
+        for channel in self._channels.values():
+            channel.wake()
+
+    async def _listen(self) -> None:
+        frames = Frames()
+        try:
+            while data := await self._line.receive():
+                for piece in frames.feed(data):
+                    self._take(piece)
+                await asyncio.sleep(0)  # one that floods us may not keep the others from their turn
+        except SandboxLostError as error:
+            self._lose(str(error))
+        else:
+            self._lose("its supervisor ended")
+
+    async def _speak(self) -> None:
+        try:
+            while True:
+                await self._queued.wait()
+                self._queued.clear()
+                data, self._queue = b"".join(self._queue), []
+                await self._line.send(data)
+        except SandboxLostError as error:
+            self._lose(str(error))
+
+    def _take(self, piece: Frame) -> None:
+        channel = self._channels.get(piece.channel)
+        if channel is not None and piece.kind not in {inside.HELLO, inside.OPEN}:
+            channel.arrived(piece)
+            if piece.kind in _ENDS:
+                self.forget(channel)
+        elif piece.kind == inside.HELLO and self.hello is None and piece.channel == 0:
+            self.hello = _greeting(piece.data)
+            self._greeted.set()
+        elif piece.kind == inside.OPEN and channel is None and piece.channel >= inside.TUNNEL:
+            self._open(piece)
+        elif piece.channel == 0 or piece.channel > (self._last_open if piece.channel >= inside.TUNNEL else self._last):
+            raise BrokenLineError("a supervisor answered what it was not asked")
+
+    def _open(self, piece: Frame) -> None:
+        tunnels = sum(1 for number in self._channels if number >= inside.TUNNEL)
+        if tunnels >= inside.CONNECTIONS:
+            raise BrokenLineError("a supervisor opened more connections than it may")
+        channel = Channel(self, piece.channel, inside.WINDOW)
+        self._channels[piece.channel] = channel
+        self._last_open = max(self._last_open, piece.channel)
+        self._opened(self, channel, count(piece.data))
+
+
+def _greeting(data: bytes) -> dict[str, int]:
+    words = (line.split() for line in data.decode("ascii", "replace").splitlines()[:20])
+    return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdigit() and len(pair[1]) < 10}

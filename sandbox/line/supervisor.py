@@ -124,7 +124,7 @@ class Landlock:
         for paths, rights in (
             (asked["read"], self._READ),
             (asked["write"], written),
-            (asked["write_only_data"], written & ~1),
+            (asked["write_data"], written & ~1),
             (asked["devices"], handled & 0b1100_0000_0000_1110),
         ):
             for path in paths:

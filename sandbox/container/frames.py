@@ -1,99 +1,35 @@
-"""The stream of an engine's exec: output in frames from a raw socket, input and its end to it."""
+"""The engine's framing of an exec's output, taken apart: kind, three zeros, length, data. Pure."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import socket
 import struct
-import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-from sandbox.process import HeadTail
-
-_OOM = b"agent-swarm oom_kill "
+OUTPUT, ERRORS = 1, 2
+_HEAD = struct.Struct(">BxxxI")
 
 
-@dataclass
-class Said:
-    """What an exec gave. Standard error carries the supervisor's own report; the agent could forge it, to no gain."""
+class Unframer:
+    """Keeps no more than what it was given last and an unfinished head: a frame is handed on as it comes in."""
 
-    output: HeadTail
-    errors: HeadTail = field(default_factory=lambda: HeadTail(64 * 1024))
-    timed_out: bool = False
-    code: int | None = None
+    def __init__(self) -> None:
+        self._held = b""
+        self._kind = 0
+        self._left = 0
 
-
-async def _received(raw: socket.socket) -> AsyncIterator[bytes]:
-    """Bytes until the other side closes or breaks off; how the exec ended is asked elsewhere."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(ConnectionResetError):
-        while chunk := await loop.sock_recv(raw, 256 * 1024):
-            yield chunk
-
-
-async def frames(raw: socket.socket) -> AsyncIterator[tuple[int, bytes]]:
-    """Pieces of output with their stream, 1 or 2, in the engine's framing: kind, three zeros, length, data."""
-    buffer = bytearray()
-    kind = left = 0
-    async for chunk in _received(raw):
-        buffer += chunk
-        while buffer:
-            if not left:
-                if len(buffer) < 8:
-                    break
-                kind, left = struct.unpack(">BxxxI", buffer[:8])
-                del buffer[:8]
-            data = bytes(buffer[:left])
-            if data:
-                del buffer[: len(data)]
-                left -= len(data)
-                yield kind, data
-
-
-async def first_of(listening: asyncio.Task[None], feeding: asyncio.Task[None], limit: float) -> None:
-    """Wait for the end of the output or of the time. Raises what the input's own stream raised."""
-    until = time.monotonic() + limit
-    await asyncio.wait([listening, feeding], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-    if feeding.done():
-        feeding.result()
-    await asyncio.wait([listening], timeout=max(0.0, until - time.monotonic()))
-
-
-async def listen(raw: socket.socket, said: Said) -> None:
-    async for kind, data in frames(raw):
-        (said.errors if kind == 2 else said.output).add(data)
-
-
-async def send(raw: socket.socket, stream: AsyncIterator[bytes]) -> None:
-    """Give a stream to the exec's standard input and close that direction."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        async for chunk in stream:
-            await loop.sock_sendall(raw, chunk)
-        raw.shutdown(socket.SHUT_WR)
-
-
-async def after_go(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The line that starts the supervisor, then the command's own input."""
-    yield b"\n"
-    async for chunk in stream:
-        yield chunk
-
-
-async def once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-def reported(said: Said) -> int | None:
-    """The count of out-of-memory kills that the supervisor read at its end."""
-    for line in reversed(said.errors.result()[0].splitlines()):
-        number = line.removeprefix(_OOM)
-        if number != line and number.isdigit():
-            return int(number)
-    return None
-
-
-def without_report(said: Said) -> bytes:
-    return b"\n".join(line for line in said.errors.result()[0].splitlines() if not line.startswith(_OOM))
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Pieces of output with their stream, 1 or 2, in order; a frame may come in many."""
+        data, at = self._held + data, 0
+        self._held = b""
+        while at < len(data):
+            if not self._left:
+                if len(data) - at < _HEAD.size:
+                    self._held = data[at:]
+                    return
+                self._kind, self._left = _HEAD.unpack_from(data, at)
+                at += _HEAD.size
+            piece = data[at : at + self._left]
+            at += len(piece)
+            self._left -= len(piece)
+            if piece:
+                yield self._kind, piece

@@ -1,0 +1,85 @@
+"""What a container is made with: the profile's settings, labels, and what a stranger's image needs. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from sandbox.container.engine import Image
+from sandbox.errors import SandboxUnavailableError
+from sandbox.line.programs import BORROWED
+from sandbox.rules.docker import docker_settings
+from sandbox.rules.profile import Profile, rlimits
+from sandbox.types import SandboxSpec
+
+OWNER_LABEL = "agent-swarm.owner"
+MACHINE_LABEL = "agent-swarm.machine"
+SPEC_LABEL = "agent-swarm.spec"
+TOOLS_LABEL = "agent-swarm.tools"  # where our own programs are in it
+_VOLUMES = 16
+# An image's variables must not choose what our own programs load; empty is as good as absent to the loader.
+_UNSET = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT")
+
+
+def labels_of(tag: str, machine: str, spec: SandboxSpec) -> dict[str, str]:
+    """Whose a container is, and what a later process needs to rescue its workspace: no variable of it, though.
+
+    All are set on every container, so that no label of an image can pose as one of ours.
+    """
+    kept = {"labels": spec.labels, "limits": spec.limits.model_dump()}
+    return {OWNER_LABEL: tag, MACHINE_LABEL: machine, SPEC_LABEL: json.dumps(kept, sort_keys=True)}
+
+
+def spec_of(labels: Mapping[str, str]) -> SandboxSpec:
+    """The spec that `labels_of` wrote down; the default one where that cannot be read."""
+    try:
+        return SandboxSpec.model_validate_json(labels.get(SPEC_LABEL, ""))
+    except ValidationError:
+        return SandboxSpec()
+
+
+def machine_of(identity: str, name: str) -> str:
+    """A name for this machine among those that share an engine: of its machine-id and host name."""
+    return hashlib.sha256(f"{identity.strip()}\n{name}".encode()).hexdigest()[:16]
+
+
+def settings_of(
+    profile: Profile, machine: str, *, runtime: str | None, shown: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """What `Engine.create` takes for a sandbox of the project's own image; ``shown`` {inside: here}, read-only."""
+    mounts = [
+        {"target": inside, "source": here, "type": "bind", "read_only": True, "propagation": "rprivate"}
+        for inside, here in sorted(shown.items())
+    ]
+    settings = docker_settings(profile, machine) | {"ulimits": rlimits(profile), "mounts": mounts}
+    if runtime:
+        settings["runtime"] = runtime
+    return settings
+
+
+def for_stranger(settings: Mapping[str, Any], image: Image, volume: str) -> dict[str, Any]:
+    """The settings with our own programs lent to an image, and none of what it declares turned into disk space.
+
+    A place that an image declares as a volume would be writable, outside every quota; it becomes a small tmpfs. Raises
+    SandboxUnavailableError where it declares too many.
+    """
+    if len(image.volumes) > _VOLUMES:
+        raise SandboxUnavailableError(
+            f"the image {image.id[:19]} declares {len(image.volumes)} volumes; mend: an image with {_VOLUMES} at most"
+        )
+    ours = set(settings["tmpfs"])
+    lent = {"target": BORROWED, "source": volume, "type": "volume", "read_only": True, "no_copy": True}
+    places = [
+        {"target": place, "source": None, "type": "tmpfs", "tmpfs_size": 16 << 20, "tmpfs_mode": 0o1777}
+        for place in sorted(image.volumes)
+        if place.rstrip("/") not in ours
+    ]
+    return dict(settings) | {
+        "mounts": [*settings["mounts"], lent, *places],
+        "environment": settings["environment"] | dict.fromkeys(_UNSET, ""),
+    }

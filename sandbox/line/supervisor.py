@@ -19,8 +19,11 @@ import select
 import stat
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+
+TYPE_CHECKING = False  # the name that type checkers know; `typing` itself takes longer to load than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
 FRAME = 64 * 1024
 WINDOW = 256 * 1024

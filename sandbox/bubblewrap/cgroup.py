@@ -1,16 +1,19 @@
 """Control groups, version 1 and 2: a child group per sandbox under a parent that belongs to us. Bytes and processes.
 
-The parent is made by root, or was handed over by ``scripts/prepare-sandbox``. Version 2 was written from the kernel's
-documentation (admin-guide/cgroup-v2); a process can only move into a child when it lives below the same parent.
+The parent is made by root, was handed over by ``scripts/prepare-sandbox``, or is the group that systemd delegated to
+the service that we run in (``Delegate=yes``). In version 2 (the kernel's admin-guide/cgroup-v2) a process can only move
+into a child when it lives below the same parent, and a group that limits others holds no process itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +22,8 @@ from sandbox.rules.profile import CPU_PERIOD, Profile
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _PATIENCE = 3.0
+_PAUSES = (0.0, 0.0005, 0.001, 0.002, 0.004)  # seconds between two looks; the last one goes on
+_ASIDE = "daemon"  # where the processes of a delegated group move to, so that it may limit others
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,21 @@ class Group:
     unified: bool
 
     @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.folders[0].name
+
+    @property
     def entrances(self) -> tuple[Path, ...]:
         """Files into which a process writes ``0`` to move itself in."""
         return tuple(folder / "cgroup.procs" for folder in self.folders)
+
+    def created(self) -> float:
+        """When it was made, in seconds since the epoch; 0 when it is gone."""
+        try:
+            return self.folders[0].stat().st_ctime
+        except OSError:
+            return 0.0
 
     def processes(self) -> set[int]:
         """Process ids inside, as the host counts them."""
@@ -54,33 +71,42 @@ class Group:
 
     async def empty(self) -> bool:
         """Kill everything inside, however fast it forks. False where something outlives `_PATIENCE` seconds."""
-        self._stop_forks()
-        deadline = time.monotonic() + _PATIENCE
-        while inside := self.processes():
-            self._kill(inside)
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(0.002)
-        return True
+        before = self._most("0")
+        try:
+            return await self._emptied()
+        finally:
+            self._most(before)
 
     async def remove(self) -> bool:
         """Empty it and take it away. False where that failed."""
-        await self.empty()
-        deadline = time.monotonic() + _PATIENCE
-        while left := [folder for folder in self.folders if folder.exists()]:
-            for folder in left:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-            if time.monotonic() > deadline:
-                return False
-            if any(folder.exists() for folder in left):
-                await asyncio.sleep(0.005)
-        return True
+        self._most("0")
+        await self._emptied()
+        return await _until(self._gone)
 
-    def _stop_forks(self) -> None:
+    async def _emptied(self) -> bool:
+        return await _until(self._killed)
+
+    def _killed(self) -> bool:
+        inside = self.processes()
+        if inside:
+            self._kill(inside)
+        return not inside
+
+    def _gone(self) -> bool:
         for folder in self.folders:
             with contextlib.suppress(OSError):
-                (folder / "pids.max").write_text("0")
+                folder.rmdir()
+        return not any(folder.exists() for folder in self.folders)
+
+    def _most(self, processes: str) -> str:
+        """Set how many processes there may be; what was set before. 0 stops forks, so that a kill catches all."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                file = folder / "pids.max"
+                before = file.read_text().strip()
+                file.write_text(processes)
+                return before
+        return "max"
 
     def _kill(self, inside: set[int]) -> None:
         if self.unified:
@@ -89,6 +115,17 @@ class Group:
         for pid in inside:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+
+
+async def _until(done: Callable[[], bool]) -> bool:
+    """Look until it is so, ever less often; False after `_PATIENCE` seconds."""
+    deadline = time.monotonic() + _PATIENCE
+    pauses = iter(_PAUSES)
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(next(pauses, _PAUSES[-1]))
+    return True
 
 
 @dataclass(frozen=True)
@@ -126,35 +163,84 @@ def find_parent(name: str) -> Parent:
     """The parent group called ``name``, made where we may. Raises SandboxUnavailableError with the mend."""
     mounts = _mounts(Path("/proc/self/mountinfo").read_text())
     if "unified" in mounts and set(CONTROLLERS) <= _offered(mounts["unified"]):
-        parent = Parent((mounts["unified"] / name,), unified=True)
-    elif all(controller in mounts for controller in CONTROLLERS):
-        parent = Parent(tuple(mounts[controller] / name for controller in CONTROLLERS), unified=False)
-    else:
+        return _unified(
+            mounts["unified"], name, delegated_group(mounts["unified"], Path("/proc/self/cgroup").read_text())
+        )
+    if not all(controller in mounts for controller in CONTROLLERS):
         raise SandboxUnavailableError(
             "no control groups for memory, processes and CPU are mounted below /sys/fs/cgroup, so no limit holds; "
             "mend: run where the host shares its cgroup file system, or use the Docker backend"
         )
+    folders = tuple(mounts[controller] / name for controller in CONTROLLERS)
     try:
-        _ready(parent, mounts)
+        for folder in folders:
+            _made(folder)
     except OSError as error:
-        raise SandboxUnavailableError(
-            f"control groups below {parent.folders[0]} cannot be made ({error.strerror}); "
-            "mend: as root, run scripts/prepare-sandbox user NAME for the user that runs the daemon"
-        ) from error
-    return parent
+        raise _refusal(folders[0], error) from error
+    return Parent(folders, unified=False)
 
 
-def _ready(parent: Parent, mounts: dict[str, Path]) -> None:
-    for folder in parent.folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-    if parent.unified:
-        folder = parent.folders[0]
-        for above in [path for path in reversed(folder.parents) if path.is_relative_to(mounts["unified"])]:
+def delegated_group(root: Path, cgroup: str) -> Path | None:
+    """Our own version 2 group, where systemd or a person handed it to us; see cgroups(7) for the text."""
+    paths = [line.removeprefix("0::") for line in cgroup.splitlines() if line.startswith("0::/")]
+    own = root / paths[0].lstrip("/") if paths else root
+    own = own.parent if own.name == _ASIDE else own
+    usable = own != root and all(os.access(own / file, os.W_OK) for file in ("cgroup.procs", "cgroup.subtree_control"))
+    return own if usable else None
+
+
+def _unified(root: Path, name: str, delegated: Path | None) -> Parent:
+    """Below the root, or where we may not, below the group that was delegated to us."""
+    folder = root / name
+    try:
+        _made(folder)
+        for above in [path for path in reversed(folder.parents) if path.is_relative_to(root)]:
             with contextlib.suppress(OSError):  # not ours to change; then whoever handed the folder over did it
-                (above / "cgroup.subtree_control").write_text("+memory +pids +cpu")
-        (folder / "cgroup.subtree_control").write_text("+memory +pids +cpu")
+                _let_limit(above)
+        _let_limit(folder)
+    except OSError as error:
+        if delegated is None:
+            raise _refusal(folder, error) from error
+    else:
+        return Parent((folder,), unified=True)
+    folder = delegated / name
+    try:
+        _step_aside(delegated)
+        _let_limit(delegated)
+        _made(folder)
+        _let_limit(folder)
+    except OSError as error:
+        raise _refusal(folder, error) from error
+    return Parent((folder,), unified=True)
+
+
+def _step_aside(group: Path) -> None:
+    """Move all of a delegated group's processes, which are our service's, into a group of their own below it."""
+    (group / _ASIDE).mkdir(exist_ok=True)
+    for pid in (group / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            (group / _ASIDE / "cgroup.procs").write_text(pid)
+
+
+def _let_limit(folder: Path) -> None:
+    (folder / "cgroup.subtree_control").write_text("+memory +pids +cpu")
+
+
+def _made(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _refusal(folder: Path, error: OSError) -> SandboxUnavailableError:
+    if os.geteuid() == 0:
+        mend = "run scripts/prepare-sandbox groups, which moves processes out of the groups above"
+    else:
+        mend = (
+            "as root, run scripts/prepare-sandbox user NAME for the user that runs the daemon, or run it as a systemd "
+            "service with Delegate=yes"
+        )
+    return SandboxUnavailableError(f"control groups below {folder} cannot be made ({error.strerror}); mend: {mend}")
 
 
 def _mounts(mountinfo: str) -> dict[str, Path]:
@@ -187,6 +273,7 @@ def _settings(profile: Profile, *, unified: bool) -> list[tuple[str, str]]:
         return [
             ("memory.max", memory),
             ("memory.swap.max?", "0"),
+            ("memory.oom.group?", "0"),  # one process dies, not the sandbox
             ("pids.max", processes),
             ("cpu.max", f"{profile.cpu_quota} {CPU_PERIOD}"),
         ]

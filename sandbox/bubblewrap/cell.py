@@ -1,0 +1,172 @@
+"""One box made of namespaces, a control group and a uid, in which one bubblewrap at a time runs a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from dataclasses import dataclass
+
+from sandbox.bubblewrap.cgroup import Group
+from sandbox.bubblewrap.helper import Helper, HelperError
+from sandbox.bubblewrap.layers import Store, from_json, to_json
+from sandbox.bubblewrap.plan import Plan
+from sandbox.errors import SandboxError, SandboxLostError
+
+_CHUNK = 256 * 1024
+_TOLD = 2000
+
+
+@dataclass(frozen=True)
+class Namespaces:
+    """Descriptors of both: as long as they are open, the workspace is there. Closed on exec."""
+
+    user: int
+    mount: int
+
+    def close(self) -> None:
+        """Let go; the workspace is gone once nothing runs in there."""
+        os.close(self.user)
+        os.close(self.mount)
+
+
+class BwrapCell:
+    """Keeps the `Cell` protocol. The workspace and home outlive each bubblewrap; /tmp does not."""
+
+    def __init__(
+        self,
+        helper: Helper,
+        plan: Plan,
+        group: Group,
+        *,
+        uid: int,
+        stores: tuple[Store, ...] | None = None,
+        namespaces: Namespaces | None = None,
+    ) -> None:
+        self._helper = helper
+        self.plan = plan
+        self._stores = plan.stores() if stores is None else stores
+        self._namespaces = namespaces
+        self._closed = False
+        self.group = group
+        self.uid = uid
+
+    @property
+    def name(self) -> str:
+        """Name of its control group."""
+        return self.group.name
+
+    async def start(self) -> BwrapLine:
+        """As the protocol says."""
+        if self._closed:
+            raise SandboxLostError(f"{self.name} is closed")
+        ours, theirs = socket.socketpair()
+        told, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        held = () if self._namespaces is None else (self._namespaces.user, self._namespaces.mount)
+        try:
+            with theirs:
+                request = {**self.plan.start(self._stores, self.uid), "groups": self._entrances()}
+                answer = await self._helper.ask(request, [theirs.fileno(), telling, self.plan.filter, *held])
+        except BaseException as error:
+            ours.close()
+            os.close(told)
+            if isinstance(error, HelperError):
+                raise SandboxLostError(f"{self.name} does not start: {error}") from error
+            raise
+        finally:
+            os.close(telling)
+        if self._namespaces is None:
+            self._namespaces = Namespaces(*answer.fds)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_CHUNK)
+        return BwrapLine(self.name, reader, writer, told)
+
+    async def clear(self) -> None:
+        """As the protocol says."""
+        if not await self.group.empty():
+            raise SandboxLostError(f"processes of {self.name} could not be killed; see {self.group.folders[0]}")
+
+    def starved(self) -> int:
+        """As the protocol says."""
+        return self.group.oom_kills()
+
+    async def fork(self, group: Group) -> BwrapCell:
+        """A cell with a copy of work and home, which shares the frozen layers. Nothing may run in this one.
+
+        Raises SandboxError.
+        """
+        if self._namespaces is None:
+            raise SandboxLostError(f"{self.name} was never started")
+        request = {
+            "do": "fork",
+            "uid": self.uid,
+            "groups": self._entrances(),
+            "stores": to_json(self._stores),
+        }
+        try:
+            answer = await self._helper.ask(request, [self._namespaces.user, self._namespaces.mount])
+        except HelperError as error:
+            raise SandboxError(f"{self.name} cannot be forked: {error}") from error
+        self._stores = from_json(answer.words["stores"])
+        namespaces = Namespaces(os.dup(self._namespaces.user), *answer.fds)
+        return BwrapCell(self._helper, self.plan, group, uid=self.uid, stores=self._stores, namespaces=namespaces)
+
+    async def close(self) -> None:
+        """Kill what runs, and let go of everything. Raises SandboxError where something could not be killed."""
+        self._closed = True
+        gone = await self.group.remove()
+        if self._namespaces is not None:
+            self._namespaces.close()
+            self._namespaces = None
+        if not gone:
+            raise SandboxError(f"processes of {self.name} could not be killed; see {self.group.folders[0]}")
+
+    def _entrances(self) -> list[str]:
+        return [str(path) for path in self.group.entrances]
+
+
+class BwrapLine:
+    """Keeps the `Line` protocol over one socket. A start that failed is told at its end, in bubblewrap's own words."""
+
+    def __init__(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, told: int) -> None:
+        self._name = name
+        self._reader = reader
+        self._writer = writer
+        self._told = told
+        self._heard = False
+        self._open = True
+
+    async def receive(self) -> bytes:
+        """As the protocol says."""
+        try:
+            data = await self._reader.read(_CHUNK)
+        except ConnectionResetError:  # it ended before it read all that we sent
+            data = b""
+        if not data and not self._heard:
+            raise SandboxLostError(f"{self._name} did not start: {self._words()}")
+        self._heard = True
+        return data
+
+    async def send(self, data: bytes) -> None:
+        """As the protocol says."""
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except OSError as error:
+            raise SandboxLostError(f"{self._name} went away: {self._words() or error.strerror}") from error
+
+    async def close(self) -> None:
+        """As the protocol says."""
+        if self._open:
+            self._open = False
+            os.close(self._told)
+            self._writer.close()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
+
+    def _words(self) -> str:
+        try:
+            said = os.read(self._told, 65536) if self._open else b""
+        except BlockingIOError:
+            said = b""
+        return said.decode("utf-8", "replace").strip()[-_TOLD:] or "it ended without a word"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from sandbox.base import SandboxBackend
+from sandbox.base import Exits, SandboxBackend
 from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
 from sandbox.container.backend import ContainerBackend
@@ -19,26 +18,45 @@ from sandbox.testing import ScriptedBackend
 REAL = [pytest.param("bwrap", marks=pytest.mark.root), pytest.param("docker", marks=pytest.mark.docker)]
 
 
-def _make(kind: str, state: Path) -> SandboxBackend:
+Making = Callable[[Exits], SandboxBackend]
+
+
+def _make(kind: str, state: Path, exits: Exits) -> SandboxBackend:
     if kind == "scripted":
-        return ScriptedBackend()
+        return ScriptedBackend(exits=exits)
     if kind == "docker":
-        return ContainerBackend(SandboxConfig(), owner_of(state))
-    if os.geteuid() != 0 or shutil.which("bwrap") is None:
-        pytest.skip("needs root and bubblewrap: scripts/prepare-sandbox")
-    return BwrapBackend(SandboxConfig(), owner_of(state))
+        return ContainerBackend(SandboxConfig(), owner_of(state), exits)
+    if os.geteuid() != 0:
+        pytest.skip("needs root: scripts/prepare-sandbox")
+    return BwrapBackend(SandboxConfig(), owner_of(state), exits)
 
 
 @pytest.fixture(params=["scripted", *REAL])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> SandboxBackend:
+async def making(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Making]:
+    """Makes every sandbox backend, the pretend one included, with the ways out that a test has."""
+    made: list[SandboxBackend] = []
+
+    def make(exits: Exits) -> SandboxBackend:
+        made.append(_make(request.param, tmp_path, exits))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        await backend.close()
+
+
+@pytest.fixture
+def backend(making: Making) -> SandboxBackend:
     """Every sandbox backend, the pretend one included."""
-    return _make(request.param, tmp_path)
+    return making({})
 
 
 @pytest.fixture(params=REAL)
-def jail(request: pytest.FixtureRequest, tmp_path: Path) -> SandboxBackend:
+async def jail(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxBackend]:
     """The sandbox backends that the kernel enforces."""
-    return _make(request.param, tmp_path)
+    backend = _make(request.param, tmp_path, {})
+    yield backend
+    await backend.close()
 
 
 @pytest.fixture

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import h11
 from anyio.abc import ByteStream
 
 from sandbox.egress.heads import Field, fault, hopeless
 from sandbox.egress.refusal import PLAIN, CutError, Refusal, RefusedError
-from sandbox.egress.stream import GONE, PIECE, receive, send
+from sandbox.egress.stream import GONE, PIECE, ended, receive, send
 
+_KNOWN = frozenset(HTTPStatus)
 _END = b"\r\n\r\n"
 
 
@@ -101,7 +103,8 @@ class Conversation:
 
     async def answer(self, status: int, fields: Sequence[Field], pieces: AsyncIterator[bytes]) -> bool:
         """Send an answer piece by piece; whether the connection may go on. Raises CutError when the client is gone."""
-        await self._send(h11.Response(status_code=status, headers=list(fields)))
+        phrase = HTTPStatus(status).phrase.encode() if status in _KNOWN else b""
+        await self._send(h11.Response(status_code=status, headers=list(fields), reason=phrase))
         async for piece in pieces:
             await self._send(h11.Data(data=piece))
         try:
@@ -195,6 +198,7 @@ class Conversation:
 
     async def _linger(self) -> None:
         left = 1 << 20
+        await ended(self.stream)
         try:
             async with asyncio.timeout(self._caps.linger):
                 while left > 0 and (data := await receive(self.stream, self._caps.linger)):

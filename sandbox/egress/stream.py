@@ -69,6 +69,12 @@ async def send(stream: ByteStream, data: bytes, seconds: float) -> None:
         raise CutError("the other side went away") from error
 
 
+async def ended(stream: ByteStream) -> None:
+    """Say that nothing more comes, beneath TLS too, so that a client that reads to the end is not kept waiting."""
+    with suppress(*GONE):
+        await (stream.transport_stream if isinstance(stream, TLSStream) else stream).send_eof()
+
+
 async def secured(stream: ByteStream, context: ssl.SSLContext, seconds: float) -> TLSStream:
     """The server's side of TLS over a stream. Raises CutError where the client does not trust us, or speaks no TLS."""
     try:

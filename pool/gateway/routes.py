@@ -65,7 +65,8 @@ class Door:
 
     async def _answer(self, exchange: Exchange) -> None:
         path = exchange.path
-        if not self._with_admin and not self._service.config.keys and (page := foreign_page(exchange.headers)):
+        open_to_all = not self._with_admin and not self._service.config.keys and self._service.only is None
+        if open_to_all and (page := foreign_page(exchange.headers)):
             words = f"without keys the gateway answers this machine alone, not {page}; mend: [[pool.gateway.keys]]"
             raise RefusedError(Refusal(403, words, "foreign_address"))
         found = self._routes.get(path) or self._routes.get(trimmed(path))

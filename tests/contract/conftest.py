@@ -15,26 +15,42 @@ from sandbox.container.backend import ContainerBackend
 from sandbox.owner import owner_of
 from sandbox.testing import ScriptedBackend
 
-REAL = [pytest.param("bwrap", marks=pytest.mark.root), pytest.param("docker", marks=pytest.mark.docker)]
+REAL = [
+    pytest.param("bwrap", marks=pytest.mark.root),
+    pytest.param("docker", marks=pytest.mark.docker),
+    pytest.param("docker-crun", marks=pytest.mark.docker),
+]
 
 
+RUNTIMES = {"docker": None, "docker-crun": "crun"}
 Making = Callable[[Exits], SandboxBackend]
 
 
 def _make(kind: str, state: Path, exits: Exits) -> SandboxBackend:
     if kind == "scripted":
         return ScriptedBackend(exits=exits)
-    if kind == "docker":
-        return ContainerBackend(SandboxConfig(), owner_of(state), exits)
+    if kind.startswith("docker"):
+        return ContainerBackend(SandboxConfig(runtime=RUNTIMES[kind]), owner_of(state), exits)
     if os.geteuid() != 0:
         pytest.skip("needs root: scripts/prepare-sandbox")
     return BwrapBackend(SandboxConfig(), owner_of(state), exits)
+
+
+async def _insist_on_runtime(kind: str, state: Path) -> None:
+    """An engine without the runtime cannot be asked; one that is not there at all fails the test."""
+    if runtime := RUNTIMES.get(kind):
+        backend = ContainerBackend(SandboxConfig(), owner_of(state))
+        info = await backend.engine.info()
+        await backend.close()
+        if runtime not in info["Runtimes"]:
+            pytest.skip(f"the engine has no {runtime}: scripts/start-docker start FOLDER --runtime {runtime}")
 
 
 @pytest.fixture(params=["scripted", *REAL])
 async def making(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Making]:
     """Makes every sandbox backend, the pretend one included, with the ways out that a test has."""
     made: list[SandboxBackend] = []
+    await _insist_on_runtime(request.param, tmp_path)
 
     def make(exits: Exits) -> SandboxBackend:
         made.append(_make(request.param, tmp_path, exits))
@@ -54,6 +70,7 @@ def backend(making: Making) -> SandboxBackend:
 @pytest.fixture(params=REAL)
 async def jail(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxBackend]:
     """The sandbox backends that the kernel enforces."""
+    await _insist_on_runtime(request.param, tmp_path)
     backend = _make(request.param, tmp_path, {})
     yield backend
     await backend.close()

@@ -6,34 +6,42 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from sandbox.base import SandboxBackend
+from sandbox.base import Exits, SandboxBackend
 from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
 from sandbox.container.backend import ContainerBackend
 from sandbox.errors import SandboxUnavailableError
 from sandbox.owner import Owner, owner_of
+from sandbox.register import Register
+from sandbox.warm.backend import WarmBackend
 
-Maker = Callable[[SandboxConfig, Owner], SandboxBackend]
+Maker = Callable[[SandboxConfig, Owner, Exits], SandboxBackend]
 BACKENDS: Mapping[str, Maker] = MappingProxyType({"docker": ContainerBackend, "bwrap": BwrapBackend})
+NO_EXITS: Exits = MappingProxyType({})
 
 
 async def choose_backend(
-    config: SandboxConfig, *, state: Path, backends: Mapping[str, Maker] = BACKENDS
-) -> SandboxBackend:
-    """A backend that has just proved its claims; ``auto`` takes the first of ``backends`` that does.
+    config: SandboxConfig, *, state: Path, exits: Exits = NO_EXITS, backends: Mapping[str, Maker] = BACKENDS
+) -> WarmBackend:
+    """A backend that has just proved its claims; ``auto`` takes the first of ``backends`` that does. Close it.
 
-    ``state`` is the daemon's state folder: what a crashed daemon of the same folder left, ``sweep`` removes. Raises
-    SandboxUnavailableError with the reason and the mend of each backend that was tried; none is ever run weaker.
+    ``state`` is the daemon's state folder: what a crashed daemon of the same folder left, ``sweep`` removes. ``exits``
+    are the only ways out that its sandboxes can be given. Raises SandboxUnavailableError with the reason and the mend
+    of each backend that was tried; none is ever run weaker.
     """
     owner = owner_of(state)
     names = tuple(backends) if config.backend == "auto" else (config.backend,)
     reasons = []
     for name in names:
-        backend = backends[name](config, owner)
+        backend = backends[name](config, owner, exits)
         try:
             await backend.self_test()
         except SandboxUnavailableError as error:
             reasons.append(f"  {name}: {error}")
+            await backend.close()
+        except BaseException:
+            await backend.close()
+            raise
         else:
-            return backend
+            return WarmBackend(backend, config.warm, Register(state / "sandboxes"))
     raise SandboxUnavailableError("\n".join(["no sandbox can be used on this machine:", *reasons]))

@@ -11,10 +11,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from sandbox.base import Rescue, Sandbox, SandboxBackend
 from sandbox.config import WarmConfig
@@ -22,6 +23,7 @@ from sandbox.errors import SandboxError, SandboxLostError
 from sandbox.owner import orphaned
 from sandbox.register import Register
 from sandbox.types import Command, LeftBehind, SandboxSpec, SelfTest
+from sandbox.warm.lent import Lent, lent
 from sandbox.warm.once import Once
 from sandbox.warm.shelf import WARM, Held, Shelf, key_of
 from sandbox.warm.sizing import Bounds, share, starters
@@ -50,6 +52,13 @@ class Host:
     processors: int = os.cpu_count() or 1
 
 
+@runtime_checkable
+class Borrowing(Protocol):
+    """A backend that copies a fork into an empty sandbox, and takes that from where it is told to."""
+
+    fresh: Callable[[SandboxSpec], AbstractAsyncContextManager[Any]]
+
+
 class WarmBackend:
     """Keeps the `SandboxBackend` protocol over another backend. It belongs to one event loop.
 
@@ -68,6 +77,8 @@ class WarmBackend:
         self._wake = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
+        if isinstance(bare, Borrowing):
+            bare.fresh = self.borrow
 
     @property
     def bare(self) -> SandboxBackend:
@@ -83,23 +94,21 @@ class WarmBackend:
         """As the protocol says."""
         return await self._bare.self_test()
 
-    @asynccontextmanager
-    async def open(self, spec: SandboxSpec, workspace: AsyncIterator[bytes] | None = None) -> AsyncIterator[Sandbox]:
+    def open(
+        self, spec: SandboxSpec, workspace: AsyncIterator[bytes] | None = None
+    ) -> AbstractAsyncContextManager[Lent]:
         """As the protocol says; a ready one where there is one that answers."""
+        return lent(self.borrow(spec, workspace), spec.labels, self._register)
+
+    @asynccontextmanager
+    async def borrow(self, spec: SandboxSpec, workspace: AsyncIterator[bytes] | None = None) -> AsyncIterator[Sandbox]:
+        """The same without writing down whose it is: for a backend that makes a fork of it, which is no fork yet."""
         shelf, stream = self._shelf(spec), Once(workspace)
         shelf.demand = shelf.demand.asked(self._host.clock())
-        name = ""
-        try:
-            async with AsyncExitStack() as stack:
-                sandbox = await self._lend(shelf, spec, stream, stack) or await self._open_cold(spec, stream, stack)
-                self._keep_going()
-                name = sandbox.name
-                # From here on it may hold someone's work; before, nothing ran in it, and a later daemon may remove it.
-                self._register.note(name, spec.labels)
-                yield sandbox
-        finally:
-            if name:
-                self._register.forget(name)
+        async with AsyncExitStack() as stack:
+            sandbox = await self._lend(shelf, spec, stream, stack) or await self._open_cold(spec, stream, stack)
+            self._keep_going()
+            yield sandbox
 
     async def prepare(self, spec: SandboxSpec) -> int:
         """Hold one ready before it is asked for, as far as the bounds allow; how many of this spec are ready then.
@@ -118,14 +127,14 @@ class WarmBackend:
         """As the protocol says; labels are those that were in force."""
         return tuple(self._told(left) for left in await self._bare.left_behind())
 
-    async def sweep(self, rescue: Rescue | None = None) -> int:
+    async def sweep(self, rescue: Rescue | None = None, only: Collection[str] | None = None) -> int:
         """As the protocol says. What was never handed out holds nothing, and is removed without a word."""
 
         async def told(left: LeftBehind, workspace: AsyncIterator[bytes]) -> None:
             if rescue is not None and self._register.labels(left.name) is not None:
                 await rescue(self._told(left), workspace)
 
-        removed = await self._bare.sweep(told)
+        removed = await self._bare.sweep(told, only)
         still = {left.name for left in await self._bare.left_behind()}
         for name in self._register.names():
             if name not in still and orphaned(name):
@@ -230,16 +239,22 @@ class WarmBackend:
                 room -= 1
                 task = asyncio.create_task(self._start(shelf), name="a sandbox to hold ready")
                 self._starting.add(task)
-                task.add_done_callback(self._starting.discard)
+                task.add_done_callback(self._ended)
         return bool(self._shelves)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """One start is over; there is room for the next."""
+        self._starting.discard(task)
+        self._wake.set()
 
     async def _start(self, shelf: Shelf, *, quietly: bool = True) -> None:
         began, stack = self._host.clock(), AsyncExitStack()
         try:
-            sandbox = await stack.enter_async_context(self._bare.open(shelf.spec))
-        except Exception as error:
+            sandbox = await self._open_empty(shelf.spec, stack)
+        except BaseException as error:
+            await stack.aclose()
             wait = shelf.failed(self._host.clock())
-            if not quietly:
+            if not quietly or not isinstance(error, Exception):
                 raise
             log.warning("no sandbox could be started to hold ready; tried again in %.0f s: %s", wait, error)
         else:
@@ -248,7 +263,13 @@ class WarmBackend:
                 self._discard(shelf.ready.popleft())
         finally:
             shelf.starting -= 1
-            self._wake.set()
+
+    async def _open_empty(self, spec: SandboxSpec, stack: AsyncExitStack) -> Sandbox:
+        """One with its supervisor started, so that this need not be waited for when it is handed out."""
+        sandbox = await stack.enter_async_context(self._bare.open(spec))
+        if not await _answers(sandbox):
+            raise SandboxLostError(f"{sandbox.name} was started and does not answer")
+        return sandbox
 
     def _discard(self, held: Held) -> None:
         task = asyncio.create_task(_close(held), name="a sandbox to close")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from sandbox.base import Exits
 from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
 from sandbox.container.backend import ContainerBackend
@@ -19,22 +20,42 @@ from sandbox.types import SelfTest
 
 
 class Refusing(ScriptedBackend):
+    closed = 0
+
     async def self_test(self) -> SelfTest:
         raise SandboxUnavailableError("it is not here; mend: install it")
 
+    async def close(self) -> None:
+        Refusing.closed += 1
 
-def good(config: SandboxConfig, owner: Owner) -> ScriptedBackend:
-    return ScriptedBackend()
+
+def good(config: SandboxConfig, owner: Owner, exits: Exits) -> ScriptedBackend:
+    return ScriptedBackend(exits=exits)
 
 
-def bad(config: SandboxConfig, owner: Owner) -> ScriptedBackend:
+def bad(config: SandboxConfig, owner: Owner, exits: Exits) -> ScriptedBackend:
     return Refusing()
 
 
 async def test_auto_takes_the_first_that_proves_its_claims(tmp_path: Path) -> None:
+    closed = Refusing.closed
     chosen = await choose_backend(SandboxConfig(), state=tmp_path, backends={"docker": bad, "bwrap": good})
-    assert not isinstance(chosen, Refusing)
-    assert isinstance(chosen, ScriptedBackend)
+    assert not isinstance(chosen.bare, Refusing)
+    assert isinstance(chosen.bare, ScriptedBackend)
+    assert Refusing.closed == closed + 1  # what is turned down holds nothing
+    await chosen.close()
+
+
+async def test_the_ways_out_get_to_the_sandboxes(tmp_path: Path) -> None:
+    ways = {"model": object()}
+    seen = []
+
+    def maker(config: SandboxConfig, owner: Owner, exits: Exits) -> ScriptedBackend:
+        seen.append(exits)
+        return ScriptedBackend()
+
+    await (await choose_backend(SandboxConfig(), state=tmp_path, exits=ways, backends={"docker": maker})).close()
+    assert seen == [ways]
 
 
 async def test_a_named_backend_is_never_replaced_by_another(tmp_path: Path) -> None:
@@ -54,7 +75,7 @@ async def test_with_none_every_reason_and_mend_is_told(tmp_path: Path) -> None:
 async def test_no_engine_is_told_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     backend = ContainerBackend(SandboxConfig(), owner_of(tmp_path))
-    with pytest.raises(SandboxUnavailableError, match=r"no Docker engine answers.*mend"):
+    with pytest.raises(SandboxUnavailableError, match=r"no Docker engine listens.*mend"):
         await backend.self_test()
 
 

@@ -36,7 +36,7 @@ from pool.router import Pool
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError
-from sandbox.factory import choose_backend
+from sandbox.factory import chosen_backend
 from sandbox.types import SandboxSpec
 from swarm.checks import run_tests
 from swarm.ledger import BudgetLedger
@@ -167,8 +167,12 @@ def summed(runs: list[Run]) -> dict[str, Any]:
 
 async def measure(ways: list[Way], embedded: EmbeddedConfig, state: Path) -> dict[str, Any]:
     """All ways, one after the other, on one server and one kind of sandbox."""
+    async with chosen_backend(SandboxConfig(), state=state) as backend:
+        return await _measured(ways, embedded, state, backend)
+
+
+async def _measured(ways: list[Way], embedded: EmbeddedConfig, state: Path, backend: SandboxBackend) -> dict[str, Any]:
     config = SandboxConfig()
-    backend = await choose_backend(config, state=state)
     version = (await backend.self_test()).backend
     fresh = opener(backend, SandboxSpec(limits=config.limits, env=config.env, image=config.image))
     results: dict[str, Any] = {

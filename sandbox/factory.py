@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -45,3 +46,13 @@ async def choose_backend(
         else:
             return WarmBackend(backend, config.warm, Register(state / "sandboxes"))
     raise SandboxUnavailableError("\n".join(["no sandbox can be used on this machine:", *reasons]))
+
+
+@asynccontextmanager
+async def chosen_backend(config: SandboxConfig, *, state: Path, exits: Exits = NO_EXITS) -> AsyncIterator[WarmBackend]:
+    """The backend that `choose_backend` takes, closed at the end."""
+    backend = await choose_backend(config, state=state, exits=exits)
+    try:
+        yield backend
+    finally:
+        await backend.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 from house import Account
 from sandbox.config import SandboxConfig
-from sandbox.factory import choose_backend
+from sandbox.factory import chosen_backend
 from sandbox.types import Command, Outcome, SandboxSpec
 from stack import Stack, StackError, environment, git, identity
 
@@ -82,8 +82,10 @@ async def tests_of(repository: Path, branch: str, command: str) -> Outcome:
         yield tar
 
     with tempfile.TemporaryDirectory() as state:
-        backend = await choose_backend(SandboxConfig(), state=Path(state))
-        async with backend.open(SandboxSpec(), stream()) as sandbox:
+        async with (
+            chosen_backend(SandboxConfig(), state=Path(state)) as backend,
+            backend.open(SandboxSpec(), stream()) as sandbox,
+        ):
             return await sandbox.run(Command(argv=("/bin/sh", "-c", command)))
 
 

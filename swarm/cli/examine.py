@@ -12,7 +12,7 @@ from pathlib import Path
 from pool.config import EmbeddedConfig
 from pool.embedded import find_weights, shortage
 from sandbox.errors import SandboxError
-from sandbox.factory import choose_backend
+from sandbox.factory import chosen_backend
 from swarm.cli import judge
 from swarm.cli.judge import Finding
 from swarm.cli.probe import examine
@@ -126,8 +126,8 @@ async def sandbox(settings: Settings, status: DaemonStatus | None) -> Finding:
     if status is not None and status.sandbox is not None:
         return judge.sandbox(status.sandbox)
     try:
-        backend = await choose_backend(settings.sandbox, state=settings.daemon.state)
-        test = await backend.self_test()
+        async with chosen_backend(settings.sandbox, state=settings.daemon.state) as backend:
+            test = await backend.self_test()
     except SandboxError as error:
         mend = "install Docker or bubblewrap, then: swarm doctor"
         return Finding(subject="sandbox", level="fail", text=str(error), mend=mend)

@@ -14,7 +14,7 @@ from pool.config import EmbeddedConfig, PoolConfig
 from pool.embedded import serve_embedded
 from pool.router import Pool
 from sandbox.config import SandboxConfig
-from sandbox.factory import choose_backend
+from sandbox.factory import chosen_backend
 from sandbox.testing import ScriptedBackend
 from sandbox.types import SandboxSpec
 from swarm.checks import run_tests
@@ -63,11 +63,11 @@ async def test_real_model_repairs_it_in_a_real_sandbox(tmp_path: Path) -> None:
     async def save() -> None:
         journal.append("salvage")
 
-    backend = await choose_backend(SandboxConfig(), state=tmp_path)
     serving = serve_embedded(EmbeddedConfig(enabled=True), log=tmp_path / "model.log", environ=dict(os.environ))
     async with (
         serving as endpoint,
         Pool(PoolConfig(endpoints=(endpoint,))) as pool,
+        chosen_backend(SandboxConfig(), state=tmp_path) as backend,
         backend.open(SandboxSpec(), tree()) as sandbox,
     ):
         work = Work(

@@ -122,7 +122,7 @@ class ResidentSandbox:
             limit = self._profile.export_limit
             for here, there in zip(self._places(), other._places(), strict=True):
                 await other._unpack(there, self._pack(here, limit))
-            other.session = self.session
+            other.session = self.session and self.session.moved(self._places(), other._places())
 
     @asynccontextmanager
     async def quiet(self) -> AsyncIterator[None]:

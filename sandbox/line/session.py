@@ -7,6 +7,7 @@ of the script's own) the state stays as it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.line.paths import is_variable
@@ -23,6 +24,12 @@ class Session:
 
     cwd: str
     env: tuple[tuple[str, str], ...]
+
+    def moved(self, old: Sequence[str], new: Sequence[str]) -> Session:
+        """The same in another sandbox, whose workspace and home may lie elsewhere."""
+        places = dict(zip(old, new, strict=True))
+        cwd = next((places[at] + self.cwd[len(at) :] for at in old if f"{self.cwd}/".startswith(f"{at}/")), self.cwd)
+        return Session(cwd, tuple((name, places.get(value, value)) for name, value in self.env))
 
 
 def telling(argv: tuple[str, ...]) -> tuple[str, ...]:

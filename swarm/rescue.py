@@ -6,12 +6,13 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sandbox.errors import SandboxError
 from sandbox.reaping import unsaved
+from sandbox.trees.sealing import Furniture
 from sandbox.trees.workspace import Workspace
 from sandbox.types import LeftBehind
 from swarm.rows import Kept
@@ -48,11 +49,13 @@ class Rescuer:
         store: Store,
         workspace: Callable[[str], Workspace],
         *,
+        furniture: Callable[[Mapping[str, str]], Furniture | None] = lambda _: None,
         limit: int = SAVE_LIMIT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._workspace = workspace
+        self._furniture = furniture
         self._limit = limit
         self._clock = clock
         self._until = clock() + ALL
@@ -78,7 +81,8 @@ class Rescuer:
         if view.task.request.repository != whose.repository:
             raise SandboxError(f"task {whose.task} is about {view.task.request.repository}, not {whose.repository}")
         workspace = self._workspace(whose.repository)
-        sealed = await workspace.seal(whose.base, export, limit=self._limit)
+        furniture = self._furniture(left.labels)
+        sealed = await workspace.seal(whose.base, export, limit=self._limit, furniture=furniture)
         ref = salvage_ref(attempt.id)
         before = await workspace.sealed_at(ref)
         if sealed.tree == (before.tree if before else sealed.base_tree):

@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from sandbox.base import Exits
 from sandbox.config import SandboxConfig
 from sandbox.testing import ScriptedBackend
 from swarm.config_file import load
@@ -14,8 +15,8 @@ from swarm.errors import SwarmError
 from swarm.wiring import house
 
 
-async def scripted(_: SandboxConfig, *, state: Path) -> ScriptedBackend:
-    return ScriptedBackend()
+async def scripted(_: SandboxConfig, *, state: Path, exits: Exits) -> ScriptedBackend:
+    return ScriptedBackend(exits=exits)
 
 
 def main() -> int:

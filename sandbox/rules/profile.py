@@ -34,6 +34,12 @@ ENVIRONMENT = MappingProxyType(
         "TERM": "dumb",
         "TMPDIR": TMP,
         "PYTHONDONTWRITEBYTECODE": "1",
+        # Nobody is there to turn a page or to answer.
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "PIP_NO_INPUT": "1",
     }
 )
 NAMESPACES = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup")

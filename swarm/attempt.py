@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.base import Sandbox, SandboxBackend
+from sandbox.base import Sandbox
+from sandbox.images.setup import SetUp
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SealedTree, SelfTest
 from swarm.agents import agent_of
@@ -21,6 +22,7 @@ from swarm.errors import BrokerError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
 from swarm.journal import surviving
 from swarm.ledger import BudgetLedger
+from swarm.rooms import Rooms, Tree
 from swarm.rows import Claim
 from swarm.store import Store
 from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
@@ -36,10 +38,11 @@ class Parts:
 
     ``workspace`` gives the trusted git directory of a repository, ``strategy`` a way of working by its name,
     ``test_command`` the operator's or the person's command for a task. ``proved`` is what the sandboxes proved at
-    start. ``note(session, failed)`` is told of each check. ``models`` serves agents that run inside a sandbox.
+    start. ``note(session, failed)`` is told of each check. ``models`` serves agents that run inside a sandbox,
+    ``agent_setup`` gives the commands that install the one which a strategy is.
     """
 
-    backend: SandboxBackend
+    rooms: Rooms
     spec: SandboxSpec
     pool: Chat
     broker: BrokerClient
@@ -49,6 +52,7 @@ class Parts:
     proved: SelfTest | None = None
     note: Callable[[str, bool], None] = unnoted
     models: Models | None = None
+    agent_setup: Callable[[str], tuple[str, ...]] = lambda _: ()
 
 
 class Prepared(Frozen):
@@ -211,10 +215,11 @@ class AttemptRun:
     async def _room(self, base: str) -> AsyncIterator[Room]:
         """A sandbox with the base in it, or with what an earlier life of this attempt had saved."""
         saved = await self._workspace.sealed_at(salvage_ref(self._claim.attempt.id))
-        stream = self._workspace.checkout_tree(saved.tree, base) if saved else self._workspace.checkout(base)
         limit = min(self._parts.spec.limits.disk, SAVE_LIMIT)
-        async with self._parts.backend.open(self._spec("work", base), stream) as sandbox:
-            yield Room(self._claim, base, sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota())
+        tree = self._tree(saved.tree if saved else base, base)
+        async with self._parts.rooms.open(self._spec("work", base), tree, self._installed()) as prepared:
+            inside = prepared.sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota(), prepared.furniture
+            yield Room(self._claim, base, *inside)
 
     def _bench(self, room: Room, past: tuple[Step, ...]) -> Work:
         return Work(
@@ -241,11 +246,21 @@ class AttemptRun:
         return surviving(lines)
 
     def _fresh(self, sealed: SealedTree) -> Callable[[str], AbstractAsyncContextManager[Sandbox]]:
-        def fresh(tree: str) -> AbstractAsyncContextManager[Sandbox]:
+        @asynccontextmanager
+        async def fresh(tree: str) -> AsyncIterator[Sandbox]:
             spec = self._spec("check", sealed.base)
-            return self._parts.backend.open(spec, self._workspace.checkout_tree(tree, sealed.base))
+            async with self._parts.rooms.open(spec, self._tree(tree, sealed.base)) as prepared:
+                yield prepared.sandbox
 
         return fresh
+
+    def _tree(self, tree: str, base: str) -> Tree:
+        return Tree(self._workspace, self._task.request.repository, base, tree)
+
+    def _installed(self) -> SetUp | None:
+        """What installs an agent that runs inside, before it has a task."""
+        setup = self._parts.agent_setup(self._claim.attempt.strategy)
+        return SetUp(commands=setup, inputs=()) if setup else None
 
     def _spec(self, kind: str, base: str) -> SandboxSpec:
         """What is asked for, with whose it is: a later daemon saves the work that it finds in one left behind."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -11,6 +12,8 @@ from pool.address import SOCKET_LIMIT
 from pool.config import EMBEDDED, NAME, PoolConfig
 from pool.tiers.naming import misfits
 from sandbox.config import SandboxConfig
+from sandbox.errors import ImageError
+from sandbox.images.sources import source_of
 from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
 from swarm.config_text import Problem, dotted, nearest
 from swarm.types import STRATEGY, Budget, Frozen
@@ -53,6 +56,27 @@ class RepositoryConfig(Frozen):
         "sampled_repair for the embedded model and agent otherwise",
     )
     tier: str | None = Field(default=None, description="tier to start with")
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        description="system of its sandboxes: a name that the Docker engine knows, or the absolute path of a "
+        "Dockerfile, of an archive (a file system, or what docker save writes), or of a folder; default: sandbox.image",
+    )
+    setup: tuple[str, ...] = Field(
+        default=(), description="shell commands that install what its tests need, run once with the package registries"
+    )
+    setup_inputs: tuple[str, ...] = Field(
+        default=(),
+        description="tracked files, as patterns, whose change makes the set-up run anew (requirements*.txt); "
+        "default: every file",
+    )
+    setup_network: Literal["packages", "none"] = Field(default="packages", description="what the set-up reaches")
+    setup_seconds: float = Field(default=900.0, gt=0, description="seconds that all set-up commands may take together")
+    devcontainer: bool = Field(
+        default=False,
+        description="honour image, variables and commands of its devcontainer.json; sandbox.images.allowed says which "
+        "images it may name",
+    )
 
 
 OWN_STRATEGIES = ("agent", "sampled_repair", "auto")
@@ -89,6 +113,7 @@ def impossible(settings: Settings) -> tuple[Problem, ...]:
         *_unknown_strategies(settings),
         *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
         *_long_sockets(settings),
+        *_odd_images(settings),
     )
 
 
@@ -165,6 +190,14 @@ def no_strategy(wanted: str | None, settings: Settings) -> tuple[str, str]:
     like = nearest(wanted or "", settings.strategies)
     known = f"known are: {', '.join(settings.strategies)}"
     return f'there is no strategy "{wanted}"', f'did you mean "{like}"?' if like else known
+
+
+def _odd_images(settings: Settings) -> Iterator[Problem]:
+    for name, known in settings.repositories.items():
+        try:
+            source_of(known.image or "image")
+        except ImageError as error:
+            yield Problem(key=dotted(("repositories", name, "image")), line=None, message=str(error))
 
 
 def _long_sockets(settings: Settings) -> tuple[Problem, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pool.errors import NoEndpointError, OverloadError, PoolError, TransientError
-from sandbox.errors import SandboxError, SandboxUnavailableError, WorkspaceError
+from sandbox.errors import ImageError, SandboxError, SandboxUnavailableError, SetUpError, WorkspaceError
 from swarm.errors import BrokerError, BrokerUnreachableError, SwarmError
 from swarm.types import AttemptResult, Conclusion, Failure, Fault
 
@@ -18,6 +18,10 @@ def fault_of(error: Exception) -> Fault:
         case PoolError():
             kind, what = ("passing" if isinstance(error, _PASSING_POOL) else "lasting"), "no model answered"
             mend = "see the endpoints: swarm status"
+        case SetUpError():
+            kind, what, mend = "lasting", "the repository could not be set up", "correct its set-up commands, try again"
+        case ImageError():
+            kind, what, mend = "lasting", "the repository's image cannot be had", "see its image in the settings"
         case SandboxError():
             kind, what = ("lasting" if isinstance(error, _LASTING_SANDBOX) else "passing"), "the sandbox broke"
             mend = "see what it can do: swarm doctor"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,13 +15,23 @@ from pool.config import PoolConfig
 from pool.embedded import serve_embedded
 from pool.router import Pool
 from pool.tiers.front import Tiers
-from sandbox.base import SandboxBackend
+from sandbox.base import Exits, SandboxBackend
+from sandbox.container.backend import ContainerBackend
+from sandbox.container.engine import Engine
+from sandbox.container.remote import way_to
 from sandbox.egress.denied import DeniedLog
+from sandbox.egress.packages import PackagesExit
+from sandbox.errors import SandboxUnavailableError
 from sandbox.factory import choose_backend
+from sandbox.images.prepare import Preparer
+from sandbox.images.realise import Realiser, host_system
+from sandbox.images.setup import Ground
+from sandbox.images.shelf import Bounds, Shelf
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
+from sandbox.warm.backend import WarmBackend
 from swarm import acceptance
-from swarm.agents import known_agents
+from swarm.agents import agent_of, known_agents
 from swarm.attempt import AttemptRun, Parts
 from swarm.config import Settings
 from swarm.coordinator import Coordinator
@@ -27,12 +39,15 @@ from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.errors import BrokerError
 from swarm.models import Models
+from swarm.rescue import Rescuer
+from swarm.rooms import Rooms
 from swarm.rows import Claim, Plan
 from swarm.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
 from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
 from swarm.ways_out import ways_out
 from swarm.work import Strategy
+from swarm.workroom import SAVE_LIMIT
 
 BROKER_PATIENCE = 45.0  # seconds that a delivery waits for a broker that is being restarted
 ASK_PATIENCE = 2.0  # seconds to ask the broker something while a person waits
@@ -113,19 +128,22 @@ async def house(
         pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
         tiers = Tiers(pool, pool.config)
         models = Models(pool, tiers)
-        exits = ways_out(settings.sandbox.egress, DeniedLog(), connect=models.connect)
+        denied = DeniedLog()
+        exits = ways_out(settings.sandbox.egress, denied, connect=models.connect)
         backend = await choose(settings.sandbox, state=state, exits=exits)
         stack.push_async_callback(backend.close)
         proved = await backend.self_test()
-        await backend.sweep()
+        rooms = await stack.enter_async_context(_rooms(settings, backend, proved, exits, denied))
         workspaces = _workspaces(state / "git")
+        limit = min(settings.sandbox.limits.disk, SAVE_LIMIT)
+        await backend.sweep(Rescuer(store, workspaces, furniture=rooms.furniture, limit=limit))
         for kept in sorted((state / "git").glob("*.git")):
             await workspaces(kept.stem).tidy()
         broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
         engine = DbosEngine(state / "engine.db")
         stack.push_async_callback(engine.close)
         parts = Parts(
-            backend=backend,
+            rooms=rooms,
             spec=SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env, image=settings.sandbox.image),
             pool=tiers,
             broker=broker,
@@ -135,6 +153,7 @@ async def house(
             note=lambda session, failed: tiers.note(session, failed_check=failed),
             proved=proved,
             models=models,
+            agent_setup=_agent_setup(settings),
         )
 
         def begin(claim: Claim) -> AttemptRun:
@@ -159,6 +178,66 @@ async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfi
     serving = serve_embedded(config.embedded, log=settings.daemon.state / "embedded.log")
     endpoint = await stack.enter_async_context(serving)
     return config.model_copy(update={"endpoints": (*config.endpoints, endpoint)})
+
+
+@asynccontextmanager
+async def _rooms(
+    settings: Settings, backend: SandboxBackend, proved: SelfTest, exits: Exits, denied: DeniedLog
+) -> AsyncIterator[Rooms]:
+    """What opens sandboxes on a repository's own image and with its set-up done; images and set-ups are kept."""
+    config, state = settings.sandbox.images, settings.daemon.state
+    bounds = Bounds(config.cache, config.disk_floor)
+    packages = exits.get("packages")
+    async with _engine(backend) as engine:
+        preparer = Preparer(
+            backend,
+            Shelf(state / "setups", bounds),
+            templates=config.templates,
+            denied=lambda labels: tuple(each.line for each in denied.of(labels.get("task", ""), "setup")),
+        )
+        rooms = Rooms(
+            backend,
+            preparer,
+            Realiser(proved.backend, engine, Shelf(state / "images", bounds, mode=0o711), config),
+            Ground(
+                backend=proved.backend,
+                system=proved.detail.get("image") or await asyncio.to_thread(host_system),
+                policy=packages.policy if isinstance(packages, PackagesExit) else "",
+            ),
+            settings.repositories,
+        )
+        try:
+            yield rooms
+        finally:
+            await rooms.close()
+
+
+@asynccontextmanager
+async def _engine(backend: SandboxBackend) -> AsyncIterator[Engine | None]:
+    """The Docker engine to ask about images: the backend's own, else the one that DOCKER_HOST or its default names."""
+    bare = backend.bare if isinstance(backend, WarmBackend) else backend
+    if isinstance(bare, ContainerBackend):
+        yield bare.engine
+        return
+    try:
+        engine = Engine(way_to(os.environ))
+    except SandboxUnavailableError:
+        yield None
+        return
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def _agent_setup(settings: Settings) -> Callable[[str], tuple[str, ...]]:
+    agents = known_agents(settings.agents)
+
+    def setup(strategy: str) -> tuple[str, ...]:
+        agent = agents.get(agent_of(strategy) or "")
+        return agent.setup if agent else ()
+
+    return setup
 
 
 def _strategies(settings: Settings) -> Callable[[str], Strategy]:

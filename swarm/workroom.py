@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pool.errors import ContextOverflowError
 from sandbox.base import Sandbox
+from sandbox.trees.sealing import Furniture
 from sandbox.trees.workspace import Workspace
 from sandbox.types import MIB, SealedTree
 from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
@@ -65,7 +66,10 @@ class Quota:
 
 @dataclass(frozen=True)
 class Room:
-    """An open sandbox with everything that saving its workspace takes. ``limit`` is in bytes."""
+    """An open sandbox with everything that saving its workspace takes. ``limit`` is in bytes.
+
+    ``furniture`` was put there by the repository's set-up and is no part of the work.
+    """
 
     claim: Claim
     base: str
@@ -75,6 +79,7 @@ class Room:
     limit: int
     lock: asyncio.Lock
     quota: Quota
+    furniture: Furniture | None = None
 
     async def save_in_passing(self) -> None:
         """Save unless the saves of this attempt have used up their room; the last save is always made."""
@@ -84,7 +89,9 @@ class Room:
     async def save(self) -> SealedTree:
         """Seal the workspace as it is now into the attempt's salvage ref."""
         async with self.lock:
-            sealed = await self.workspace.seal(self.base, self.sandbox.export(), limit=self.limit)
+            sealed = await self.workspace.seal(
+                self.base, self.sandbox.export(), limit=self.limit, furniture=self.furniture
+            )
             # A worker that was replaced must not put its tree over its successor's.
             await self.store.check(self.claim)
             ref = salvage_ref(self.claim.attempt.id)

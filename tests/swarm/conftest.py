@@ -20,13 +20,20 @@ import pytest
 from broker.client import Client
 from broker.wire import Grant, GrantRequest
 from pool.testing import ScriptedPool
+from sandbox.config import ImagesConfig
+from sandbox.images.prepare import Preparer
+from sandbox.images.realise import Realiser
+from sandbox.images.setup import Ground
+from sandbox.images.shelf import Bounds, Shelf
 from sandbox.testing import ScriptedBackend
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
 from swarm.attempt import AttemptRun, Parts
+from swarm.config import RepositoryConfig
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
+from swarm.rooms import Rooms
 from swarm.rows import Claim, Plan
 from swarm.store import Store
 from swarm.types import Budget, Conclusion, Step, TaskRequest, TaskState, TaskView
@@ -192,6 +199,7 @@ class Bench:
     test_command: str | None = TEST_COMMAND
     workers: int = 2
     ladder: tuple[str, ...] = ("small", "large")
+    repositories: dict[str, RepositoryConfig] = field(default_factory=dict)
     patience: float = 0.5
     offset: float = 0.0  # seconds that the store's clock is ahead
     store: Store = field(init=False)
@@ -205,6 +213,18 @@ class Bench:
     def clock(self) -> float:
         return time.time() + self.offset
 
+    @cached_property
+    def rooms(self) -> Rooms:
+        """Sandboxes as the repositories' settings want them; of none there are any unless a test says so."""
+        bounds = Bounds(1 << 30, 0)
+        return Rooms(
+            self.backend,
+            Preparer(self.backend, Shelf(self.folder / "setups", bounds)),
+            Realiser("bwrap", None, Shelf(self.folder / "images", bounds, mode=0o711), ImagesConfig()),
+            Ground(backend="bwrap", system="scripted"),
+            self.repositories,
+        )
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Coordinator]:
         """One life of a daemon. It ends by parking what still runs."""
@@ -214,7 +234,7 @@ class Bench:
         ):
             self.engine = DbosEngine(self.folder / "engine.db")
             parts = Parts(
-                backend=self.backend,
+                rooms=self.rooms,
                 spec=SandboxSpec(),
                 pool=self.pool,
                 broker=client,

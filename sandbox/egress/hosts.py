@@ -16,9 +16,12 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 WEB = {"http": 80, "https": 443}
 _AUTHORITY = re.compile(
-    r"(?P<host>[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?P<port>[0-9]{1,5}))?\Z", re.IGNORECASE
+    r"(?P<host>[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?P<port>[0-9]{1,5}))?\Z",
+    re.IGNORECASE | re.ASCII,
 )
-_NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)\Z", re.IGNORECASE)  # a last label that inet_aton would take for a number
+_NUMERIC = re.compile(
+    r"(0x[0-9a-f]*|[0-9]+)\Z", re.IGNORECASE | re.ASCII
+)  # a last label that inet_aton would take for a number
 # Reached by every virtual machine of its cloud though it is no private address.
 _METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")

@@ -26,7 +26,7 @@ from sandbox.factory import choose_backend
 from sandbox.images.prepare import Preparer
 from sandbox.images.realise import Realiser, host_system
 from sandbox.images.setup import Ground
-from sandbox.images.shelf import Bounds, Shelf
+from sandbox.images.shelf import shelves_in
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
 from sandbox.warm.backend import WarmBackend
@@ -185,20 +185,20 @@ async def _rooms(
     settings: Settings, backend: SandboxBackend, proved: SelfTest, exits: Exits, denied: DeniedLog
 ) -> AsyncIterator[Rooms]:
     """What opens sandboxes on a repository's own image and with its set-up done; images and set-ups are kept."""
-    config, state = settings.sandbox.images, settings.daemon.state
-    bounds = Bounds(config.cache, config.disk_floor)
+    config = settings.sandbox.images
+    shelves = shelves_in(settings.daemon.state, config)
     packages = exits.get("packages")
     async with _engine(backend) as engine:
         preparer = Preparer(
             backend,
-            Shelf(state / "setups", bounds),
+            shelves.setups,
             templates=config.templates,
             denied=lambda labels: tuple(each.line for each in denied.of(labels.get("task", ""), "setup")),
         )
         rooms = Rooms(
             backend,
             preparer,
-            Realiser(proved.backend, engine, Shelf(state / "images", bounds, mode=0o711), config),
+            Realiser(proved.backend, engine, shelves.images, config),
             Ground(
                 backend=proved.backend,
                 system=proved.detail.get("image") or await asyncio.to_thread(host_system),

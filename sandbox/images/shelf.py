@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.config import ImagesConfig
 from sandbox.errors import SandboxUnavailableError
 from sandbox.types import Frozen
 
@@ -177,6 +178,20 @@ class Shelf:
 
     def _lock(self, name: str) -> Path:
         return self.folder / f".{name}.lock"
+
+
+@dataclass(frozen=True)
+class Shelves:
+    """What a state folder keeps of set-ups and of images."""
+
+    setups: Shelf
+    images: Shelf
+
+
+def shelves_in(state: Path, config: ImagesConfig) -> Shelves:
+    """The shelves of a state folder; nothing is made yet."""
+    bounds = Bounds(config.cache, config.disk_floor)
+    return Shelves(Shelf(state / "setups", bounds), Shelf(state / "images", bounds, mode=0o711))
 
 
 def size_of(folder: Path) -> int:

@@ -24,7 +24,7 @@ from sandbox.config import ImagesConfig
 from sandbox.images.prepare import Preparer
 from sandbox.images.realise import Realiser
 from sandbox.images.setup import Ground
-from sandbox.images.shelf import Bounds, Shelf
+from sandbox.images.shelf import shelves_in
 from sandbox.testing import ScriptedBackend
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
@@ -216,11 +216,12 @@ class Bench:
     @cached_property
     def rooms(self) -> Rooms:
         """Sandboxes as the repositories' settings want them; of none there are any unless a test says so."""
-        bounds = Bounds(1 << 30, 0)
+        config = ImagesConfig(disk_floor=0)
+        shelves = shelves_in(self.folder, config)
         return Rooms(
             self.backend,
-            Preparer(self.backend, Shelf(self.folder / "setups", bounds)),
-            Realiser("bwrap", None, Shelf(self.folder / "images", bounds, mode=0o711), ImagesConfig()),
+            Preparer(self.backend, shelves.setups),
+            Realiser("bwrap", None, shelves.images, config),
             Ground(backend="bwrap", system="scripted"),
             self.repositories,
         )

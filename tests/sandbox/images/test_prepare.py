@@ -150,8 +150,8 @@ def test_the_key_holds_ground_commands_inputs_and_variables() -> None:
 
 HOSTILE = """
 printf '[core]\\n\\tfsmonitor = touch /tmp/owned\\n' >.git/config; mkdir -p .git/hooks; echo evil >.git/hooks/pre-commit
-echo evil >app.py; rm -r pkg; ln -s /tmp pkg; mkdir -p sub/.git sub/.GIT; echo evil >sub/.git/config; echo evil >sub/.GIT/config
-mkdir fine; echo fine >fine/one; ln -s ../../../etc/passwd fine/climbs; ln app.py fine/hard; mkfifo fine/pipe; echo evil >gitlike
+echo evil >app.py; rm -r pkg; ln -s /tmp pkg; mkdir -p sub/.git sub/.GIT; echo evil | tee sub/.git/config >sub/.GIT/config
+mkdir fine; echo fine >fine/one; ln -s ../../../etc/passwd fine/climbs; ln app.py fine/hard; mkfifo fine/pipe
 ln fine/one fine/two
 """
 
@@ -212,7 +212,7 @@ async def test_a_setup_that_leaves_too_much_is_refused_and_not_kept(house: House
 
 async def test_a_full_disk_keeps_nothing_new_and_says_what_to_do(house: House) -> None:
     house.floor = 1 << 60
-    with pytest.raises(SandboxUnavailableError, match="floor is .*; mend: "):
+    with pytest.raises(SandboxUnavailableError, match=r"floor is .*; mend: "):
         async with house.preparer().open(SPEC, checkout(), setup("echo x >made"), GROUND):
             pass
     assert house.told == []

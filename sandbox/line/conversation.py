@@ -15,8 +15,6 @@ from sandbox.line import supervisor as inside
 from sandbox.line.cell import Line
 from sandbox.line.wire import BrokenLineError, Done, Frame, Frames, count, done, frame, request
 
-_ENDS = frozenset({inside.DONE, inside.REFUSED, inside.CLOSE})
-
 
 class Channel:
     """One request, or one connection that was made inside. ``room`` is how many bytes may wait here."""
@@ -25,7 +23,7 @@ class Channel:
         self.number = number
         self.done: Done | None = None
         self.refused: str | None = None
-        self.ended = self.closed = False
+        self.ended = self.closed = self._finished = False
         self._conversation = conversation
         self._room = room
         self._credit = inside.WINDOW
@@ -35,7 +33,7 @@ class Channel:
     @property
     def over(self) -> bool:
         """Whether nothing more will come."""
-        return self.done is not None or self.refused is not None or self.closed
+        return self.done is not None or self.refused is not None or self.closed or (self.ended and self._finished)
 
     def take(self, kind: int) -> bytes:
         """What came of one kind since the last time, without waiting."""
@@ -83,10 +81,13 @@ class Channel:
         """Say that no more bytes will be given."""
         if not self.over:
             self._conversation.post(frame(inside.END, self.number))
+            self._finished = True
+            if self.ended:
+                self._conversation.forget(self)
 
     def close(self) -> None:
         """Say that nothing more is wanted."""
-        if not self.over:
+        if not self.over and self._conversation.lost is None:
             self._conversation.post(frame(inside.CLOSE, self.number))
 
     async def finish(self) -> Done | None:
@@ -204,7 +205,7 @@ class Conversation:
         channel = self._channels.get(piece.channel)
         if channel is not None and piece.kind not in {inside.HELLO, inside.OPEN}:
             channel.arrived(piece)
-            if piece.kind in _ENDS:
+            if channel.over:
                 self.forget(channel)
         elif piece.kind == inside.HELLO and self.hello is None and piece.channel == 0:
             self.hello = _greeting(piece.data)

@@ -51,7 +51,13 @@ class Tunnels:
 async def _serve(conversation: Conversation, channel: Channel, way: Exit, labels: dict[str, str]) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)  # noqa: FBT003 - socket's own
-    reader, writer = await asyncio.open_connection(sock=theirs)
+    try:
+        reader, writer = await asyncio.open_connection(sock=theirs)
+    except BaseException:
+        ours.close()
+        theirs.close()
+        channel.close()
+        raise
     pumps = asyncio.create_task(_outwards(channel, ours)), asyncio.create_task(_inwards(channel, ours))
     try:
         try:

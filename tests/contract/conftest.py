@@ -31,9 +31,10 @@ def _make(kind: str, state: Path, exits: Exits) -> SandboxBackend:
         return ScriptedBackend(exits=exits)
     if kind.startswith("docker"):
         return ContainerBackend(SandboxConfig(runtime=RUNTIMES[kind]), owner_of(state), exits)
-    if os.geteuid() != 0:
-        pytest.skip("needs root: scripts/prepare-sandbox")
-    return BwrapBackend(SandboxConfig(), owner_of(state), exits)
+    group = os.environ.get("AGENT_SWARM_CGROUP")
+    if os.geteuid() != 0 and group is None:
+        pytest.skip("needs root; tests/sandbox/bubblewrap/test_unprivileged.py runs it as another user")
+    return BwrapBackend(SandboxConfig(cgroup=group or "agent-swarm"), owner_of(state), exits)
 
 
 async def _insist_on_runtime(kind: str, state: Path) -> None:
@@ -46,19 +47,31 @@ async def _insist_on_runtime(kind: str, state: Path) -> None:
             pytest.skip(f"the engine has no {runtime}: scripts/start-docker start FOLDER --runtime {runtime}")
 
 
-@pytest.fixture(params=["scripted", *REAL])
-async def making(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Making]:
-    """Makes every sandbox backend, the pretend one included, with the ways out that a test has."""
+async def _makers(kind: str, state: Path) -> AsyncIterator[Making]:
     made: list[SandboxBackend] = []
-    await _insist_on_runtime(request.param, tmp_path)
+    await _insist_on_runtime(kind, state)
 
     def make(exits: Exits) -> SandboxBackend:
-        made.append(_make(request.param, tmp_path, exits))
+        made.append(_make(kind, state, exits))
         return made[-1]
 
     yield make
     for backend in made:
         await backend.close()
+
+
+@pytest.fixture(params=["scripted", *REAL])
+async def making(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Making]:
+    """Makes every sandbox backend, the pretend one included, with the ways out that a test has."""
+    async for make in _makers(request.param, tmp_path):
+        yield make
+
+
+@pytest.fixture(params=REAL)
+async def jailing(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Making]:
+    """Makes the sandbox backends that the kernel enforces, with the ways out that a test has."""
+    async for make in _makers(request.param, tmp_path):
+        yield make
 
 
 @pytest.fixture
@@ -67,13 +80,10 @@ def backend(making: Making) -> SandboxBackend:
     return making({})
 
 
-@pytest.fixture(params=REAL)
-async def jail(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxBackend]:
+@pytest.fixture
+def jail(jailing: Making) -> SandboxBackend:
     """The sandbox backends that the kernel enforces."""
-    await _insist_on_runtime(request.param, tmp_path)
-    backend = _make(request.param, tmp_path, {})
-    yield backend
-    await backend.close()
+    return jailing({})
 
 
 @pytest.fixture

@@ -146,13 +146,18 @@ class _Quiet(http.server.ThreadingHTTPServer):
         """A client that went away is no news."""
 
 
-@pytest.fixture
-def registry() -> Iterator[Registry]:
+def registry_behind_tls() -> Iterator[Registry]:
     """A TLS registry that is up, with an authority of its own."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(NAME).configure_cert(context)
     yield from _up(authority, context)
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """A TLS registry."""
+    yield from registry_behind_tls()
 
 
 @pytest.fixture

@@ -53,6 +53,9 @@ class Sandbox(Protocol):
         SandboxPathError for a folder or a variable that cannot be, SandboxError when the machinery itself is broken.
         """
 
+    async def ping(self) -> None:
+        """Have its supervisor answer, started where there is none; nothing else runs. Raises SandboxLostError."""
+
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:
         """The first ``limit`` bytes of a file. Raises SandboxPathError where there is none or it lies outside."""
 

@@ -22,14 +22,12 @@ from sandbox.config import WarmConfig
 from sandbox.errors import SandboxError, SandboxLostError
 from sandbox.owner import orphaned
 from sandbox.register import Register
-from sandbox.types import Command, LeftBehind, SandboxSpec, SelfTest
+from sandbox.types import LeftBehind, SandboxSpec, SelfTest
 from sandbox.warm.lent import Lent, lent
 from sandbox.warm.once import Once
 from sandbox.warm.shelf import WARM, Held, Shelf, key_of
 from sandbox.warm.sizing import Bounds, share, starters
 
-_PING = Command(argv=("true",), timeout=2.0)
-_PATIENCE = 2.0  # seconds in which a ready one must have answered; past that none is waited for
 _TICK = 5.0
 _SHELVES = 64
 _SHARE = 8  # of the memory that is free, what ready sandboxes may take at most
@@ -45,11 +43,15 @@ def free_memory() -> int:
 
 @dataclass(frozen=True)
 class Host:
-    """The machine as sizing sees it; tests have one of their own."""
+    """The machine as sizing sees it; tests have one of their own.
+
+    ``patience`` are the seconds in which a ready sandbox must have answered; past that none is waited for.
+    """
 
     clock: Callable[[], float] = time.monotonic
     memory: Callable[[], int] = free_memory
     processors: int = os.cpu_count() or 1
+    patience: float = 2.0
 
 
 @runtime_checkable
@@ -159,11 +161,11 @@ class WarmBackend:
 
     async def _lend(self, shelf: Shelf, spec: SandboxSpec, stream: Once, stack: AsyncExitStack) -> Sandbox | None:
         """A ready one, filled and labelled, that ``stack`` will close. None where none answers in time."""
-        until = self._host.clock() + _PATIENCE
+        until = self._host.clock() + self._host.patience
         while shelf.ready and self._host.clock() < until:
             held = shelf.ready.popleft()
             try:
-                if await _answers(held.sandbox):
+                if await self._answers(held.sandbox):
                     await held.sandbox.adopt(spec.labels, stream.pieces())
                     await stack.enter_async_context(held.stack)
                     return held.sandbox
@@ -267,24 +269,23 @@ class WarmBackend:
     async def _open_empty(self, spec: SandboxSpec, stack: AsyncExitStack) -> Sandbox:
         """One with its supervisor started, so that this need not be waited for when it is handed out."""
         sandbox = await stack.enter_async_context(self._bare.open(spec))
-        if not await _answers(sandbox):
+        if not await self._answers(sandbox):
             raise SandboxLostError(f"{sandbox.name} was started and does not answer")
         return sandbox
+
+    async def _answers(self, sandbox: Sandbox) -> bool:
+        """Whether its supervisor does, in bounded time."""
+        try:
+            async with asyncio.timeout(self._host.patience):
+                await sandbox.ping()
+        except (SandboxError, TimeoutError):
+            return False
+        return True
 
     def _discard(self, held: Held) -> None:
         task = asyncio.create_task(_close(held), name="a sandbox to close")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
-
-
-async def _answers(sandbox: Sandbox) -> bool:
-    """Whether a command runs in it, in bounded time."""
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            outcome = await sandbox.run(_PING)
-    except (SandboxError, TimeoutError):
-        return False
-    return not outcome.timed_out and outcome.exit_code != 137
 
 
 async def _close(held: Held) -> None:

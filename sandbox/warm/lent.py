@@ -27,6 +27,10 @@ class Lent:
         """As the protocol says."""
         return await self._sandbox.run(command, on_output)
 
+    async def ping(self) -> None:
+        """As the protocol says."""
+        await self._sandbox.ping()
+
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:
         """As the protocol says."""
         return await self._sandbox.read(path, limit)

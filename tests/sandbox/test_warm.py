@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from sandbox.errors import SandboxError, SandboxLostError, SandboxPathError
 from sandbox.owner import Owner, owner_of
 from sandbox.register import Register
 from sandbox.testing import ScriptedBackend, ScriptedSandbox
-from sandbox.types import MIB, Command, LeftBehind, Limits, Outcome, SandboxSpec
+from sandbox.types import MIB, Command, LeftBehind, Limits, SandboxSpec
 from sandbox.warm.backend import Host, WarmBackend
 
 SPEC = SandboxSpec(labels={"task": "t", "attempt": "t-1", "kind": "work"})
@@ -93,17 +93,12 @@ class Starting(ScriptedBackend):
     """Counts what it is asked to open and the most that start at once; ``broken`` makes starts fail."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(script=self._hang, exits={"model": Door()})
+        super().__init__(exits={"model": Door()})
         self.broken: Exception | None = None
         self.tried: list[SandboxSpec] = []
         self.at_once = self.most_at_once = 0
         self.slow = 0.0
-        self.hung = False
         self.left: list[LeftBehind] = []
-
-    def _hang(self, command: Command, folder: Path) -> Outcome | None:
-        killed = self.hung and command.argv == ("true",)
-        return Outcome(exit_code=137, output=b"", seconds=0.0) if killed else None
 
     @asynccontextmanager
     async def open(
@@ -212,13 +207,20 @@ class TestHandingOut:
                 assert (await sandbox.run(Command(argv=("echo", "alive")))).text == "alive\n"
             await stage.until(lambda: not stage.bare.opened[0].folder.exists())
 
-    async def test_one_whose_supervisor_was_killed_is_not_handed_out(self, stage: Stage) -> None:
+    async def test_those_that_do_not_answer_are_not_waited_for_in_turn(self, stage: Stage) -> None:
         async with stage.open() as warm:
             await warm.prepare(SPEC)
-            stage.bare.hung = True
-            async with warm.open(SPEC) as sandbox:
-                assert sandbox.name != stage.bare.opened[0].name
-            stage.bare.hung = False
+            hanging = stage.bare.opened[0]
+
+            async def ping() -> None:
+                stage.clock.now += 2.0
+                await asyncio.sleep(3600)
+
+            hanging.ping = ping
+            warm._host = replace(warm._host, patience=0.05)
+            async with asyncio.timeout(5), warm.open(SPEC) as sandbox:
+                assert sandbox.name != hanging.name
+            await stage.until(lambda: not hanging.folder.exists())
 
     async def test_one_that_dies_before_it_reads_costs_nothing(self, stage: Stage, tmp_path: Path) -> None:
         async with stage.open() as warm:

@@ -169,10 +169,12 @@ class ExecLine:
             raise SandboxLostError(f"the supervisor of {self._name} has hung up") from error
 
     async def close(self) -> None:
-        """Let go of it; the supervisor sees the end of its input."""
+        """Let go of it; the supervisor sees the end of its input. What it does not read in time is dropped."""
         self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
+        try:
             await asyncio.wait_for(self._writer.wait_closed(), _GOODBYE)
+        except (OSError, TimeoutError):
+            self._writer.transport.abort()
 
 
 def _words(data: bytes) -> str:

@@ -140,7 +140,12 @@ class Engine:
             connection._response.close()  # noqa: SLF001 - the SDK ties the HTTP connection to it; ours is a duplicate
             return raw
 
-        return await self._call(act, name)
+        starting = asyncio.ensure_future(self._call(act, name))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_hang_up)
+            raise
 
     async def ask(self, name: str, argv: Sequence[str], user: str, folder: str) -> tuple[int | None, bytes]:
         """Run something short to its end: exit code and output. Not for what an agent could stop."""
@@ -342,6 +347,12 @@ def _translated(name: str) -> Iterator[None]:
         if error.status_code == 409:
             raise SandboxLostError(f"{name or 'it'} is gone or in use: {error.explanation}") from error
         raise SandboxError(f"the Docker engine refused: {error.explanation or error}") from error
+
+
+def _hang_up(starting: asyncio.Future[socket.socket]) -> None:
+    """Nobody waits for this stream any more; its process sees the end of its input."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
 
 
 def _mount(words: Mapping[str, Any]) -> docker.types.Mount:

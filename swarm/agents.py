@@ -70,11 +70,23 @@ def known_agents(configured: Mapping[str, AgentConfig]) -> Mapping[str, AgentCon
     return MappingProxyType({**RECIPES, **configured})
 
 
+def _venv(name: str, *installs: str) -> tuple[str, ...]:
+    """Commands that install Python packages into a folder of HOME. What pip unpacks is larger than /tmp is."""
+    pip = f'TMPDIR="$HOME/{name}/unpacking" "$HOME/{name}/bin/pip" install --quiet --no-cache-dir'
+    begin = f'python3 -m venv "$HOME/{name}" && mkdir "$HOME/{name}/unpacking"'
+    return (begin, *(f"{pip} {words}" for words in installs), f'rm -rf "$HOME/{name}/unpacking"')
+
+
 # Each is installed into HOME, keeps its own files out of the workspace and asks nothing.
 RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
     {
         "mini-swe-agent": AgentConfig(
-            setup=('python3 -m venv "$HOME/mini"', '"$HOME/mini/bin/pip" install mini-swe-agent==2.4.6'),
+            setup=_venv(
+                "mini",
+                "--no-deps mini-swe-agent==2.4.6",  # of what it names, `datasets` is for its benchmarks and 350 MB
+                "pyyaml requests jinja2 pydantic litellm tenacity rich python-dotenv typer platformdirs textual "
+                "prompt_toolkit openai",
+            ),
             command=(
                 'exec "$HOME/mini/bin/mini" --model "openai/$SWARM_MODEL" --task "$SWARM_TASK" '
                 '--yolo --exit-immediately --output "$HOME/trajectory.json"'
@@ -87,7 +99,7 @@ RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
             },
         ),
         "aider": AgentConfig(
-            setup=('python3 -m venv "$HOME/aider"', '"$HOME/aider/bin/pip" install aider-chat==0.86.2'),
+            setup=_venv("aider", "aider-chat==0.86.2"),
             command=(
                 '"$HOME/aider/bin/aider" --model "openai/$SWARM_MODEL" --message-file "$SWARM_TASK_FILE" --yes-always '
                 "--no-auto-commits --no-dirty-commits --no-gitignore --no-check-update --no-show-model-warnings "

@@ -60,5 +60,6 @@ def ending(text: str, lines: int = 30, most: int = 3000) -> str:
     kept = [line.rstrip() for line in clean(text).splitlines()]
     while kept and not kept[-1]:
         kept.pop()
+    kept = [line for line, before in zip(kept, ["", *kept], strict=False) if line or before]
     tail = "\n".join(line if len(line) <= LINE else line[: LINE - 1] + "…" for line in kept[-lines:])
     return tail[-most:].strip("\n")

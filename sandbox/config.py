@@ -79,7 +79,7 @@ class PackagesExitConfig(Frozen):
     answer: int = Field(default=2048 * MIB, ge=1024, description="bytes of one answer")
     total: int = Field(default=8192 * MIB, ge=1024, description="bytes of all answers to one sandbox")
     seconds: float = Field(default=600.0, gt=0, description="seconds that one request may take")
-    connections: int = Field(default=32, ge=1, description="connections of one sandbox at a time")
+    connections: int = Field(default=64, ge=1, description="connections of one sandbox at a time")
 
     @model_validator(mode="after")
     def _rules_are_of_listed_hosts(self) -> PackagesExitConfig:

@@ -28,6 +28,14 @@ class Authority:
         """The public certificate, as PEM."""
         return self._ca.cert_pem.bytes()
 
+    def can_be(self, host: str) -> bool:
+        """Whether a certificate can name that host. The certificate is made, and kept."""
+        try:
+            self._leaf(host)
+        except ValueError:  # a name that IDNA forbids
+            return False
+        return True
+
     def context(self, host: str, named: Callable[[str | None], None]) -> ssl.SSLContext:
         """The server's side of TLS as ``host``, for one connection; ``named`` is told the name in SNI."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -24,13 +24,14 @@ _END = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Bounds of one connection. Bytes and seconds."""
+    """Bounds of one connection. Bytes and seconds: ``idle`` without a byte, ``between`` two requests."""
 
     body: int = 0
     head: int = 32 * 1024
     fields: int = 100
     head_seconds: float = 15.0
     idle: float = 60.0
+    between: float = 60.0
     linger: float = 1.0
 
 
@@ -145,7 +146,7 @@ class Conversation:
         """Up to the empty line. The whole of it has ``head_seconds`` from its first byte (slowloris)."""
         if not self._early:
             try:
-                self._early += await self._more(self._caps.idle)
+                self._early += await self._more(self._caps.between)
             except RefusedError:
                 return None
         if not self._early:

@@ -15,9 +15,9 @@ from sandbox.config import PackageRule
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 WEB = {"http": 80, "https": 443}
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _AUTHORITY = re.compile(
-    r"(?P<host>[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?P<port>[0-9]{1,5}))?\Z",
-    re.IGNORECASE | re.ASCII,
+    rf"(?P<host>(?:{_LABEL}\.)*{_LABEL}|\[[0-9a-f:.]+\])\.?(?::(?P<port>[0-9]{{1,5}}))?\Z", re.IGNORECASE | re.ASCII
 )
 _NUMERIC = re.compile(
     r"(0x[0-9a-f]*|[0-9]+)\Z", re.IGNORECASE | re.ASCII
@@ -43,7 +43,7 @@ def place(authority: str, default: int | None) -> Place | None:
     if not (match := _AUTHORITY.match(authority)):
         return None
     port = int(match["port"]) if match["port"] else default
-    if not port or port > 65535:
+    if not port or port > 65535 or len(match["host"]) > 253:
         return None
     return Place(match["host"].lower().strip("[]"), port)
 

@@ -71,7 +71,7 @@ class ModelExit:
     ) -> None:
         """One connection from inside, to its end."""
         tunnel = Tunnel(reader, writer)
-        talk = Conversation(tunnel, Caps(body=self._config.body), errors=JSON)
+        talk = Conversation(tunnel, Caps(body=self._config.body, between=self._config.idle), errors=JSON)
         backend = Given(self._connect, labels)
         try:
             async with httpcore.AsyncConnectionPool(max_connections=1, network_backend=backend) as pool:

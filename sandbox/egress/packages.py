@@ -177,6 +177,8 @@ class PackagesExit:
             raise RefusedError(_two_hosts(told, where))
         if words := self._allowlist.refuses_place(where, "https"):
             raise RefusedError(Refusal(403, words))
+        if not self._authority.can_be(where.host):
+            raise RefusedError(Refusal(400, f"{where.host} is a name that no certificate can hold"))
         return where
 
     def _judge(self, asked: Asked, way: _Way) -> Onward:

@@ -109,5 +109,8 @@ async def wrapped(rootfs: Path, target: Path) -> None:
             info = tarfile.TarInfo(each)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-        tar.add(plain, "layer.tar")
+        layer = tarfile.TarInfo("layer.tar")
+        layer.size = plain.stat().st_size
+        with plain.open("rb") as content:
+            tar.addfile(layer, content)
     plain.unlink()

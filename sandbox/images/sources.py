@@ -54,7 +54,7 @@ ImageSource = Reference | Dockerfile | Archive | Folder
 
 def reference(name: str) -> Reference:
     """A reference by its name. Raises ImageError for what cannot be one."""
-    if not _REFERENCE.match(name) or ".." in name:
+    if not _REFERENCE.match(name) or ".." in name or "//" in name:
         raise ImageError(f"{name!r} is no image name; it looks like registry.example/team/image:tag")
     return Reference(name=name)
 

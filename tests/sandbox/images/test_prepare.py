@@ -150,7 +150,8 @@ def test_the_key_holds_ground_commands_inputs_and_variables() -> None:
 
 HOSTILE = """
 printf '[core]\\n\\tfsmonitor = touch /tmp/owned\\n' >.git/config; mkdir -p .git/hooks; echo evil >.git/hooks/pre-commit
-echo evil >app.py; rm -r pkg; ln -s /tmp pkg; mkdir -p sub/.git sub/.GIT; echo evil | tee sub/.git/config >sub/.GIT/config
+echo evil >app.py; rm -r pkg; ln -s /tmp pkg; mkdir -p sub/.git sub/.GIT
+ echo evil | tee sub/.git/config >sub/.GIT/config
 mkdir fine; echo fine >fine/one; ln -s ../../../etc/passwd fine/climbs; ln app.py fine/hard; mkfifo fine/pipe
 ln fine/one fine/two
 """

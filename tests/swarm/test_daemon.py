@@ -39,6 +39,8 @@ class Place:
     model: PretendServer
     tests: str = TESTS
     drain: float = 20.0
+    program: tuple[str, ...] = (str(CHILD),)
+    sandbox: str = ""
     started: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     @property
@@ -52,6 +54,7 @@ class Place:
             f'[broker]\nsocket = "{self.broker.socket}"\n'
             f'[[pool.endpoints]]\nname = "a"\nurl = "{self.model.url}"\ntier = "small"\n'
             f"[repositories.demo]\ntest_command = '''{self.tests}'''\nstrategy = \"agent\"\n"
+            f"{self.sandbox}"
         )
         return config
 
@@ -71,7 +74,7 @@ class Place:
     async def launch(self) -> asyncio.subprocess.Process:
         with (self.folder / "daemon.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, str(CHILD), str(self.configure()), stdout=log, stderr=log
+                sys.executable, *self.program, str(self.configure()), stdout=log, stderr=log
             )
         self.started.append(process)
         return process
@@ -233,6 +236,49 @@ async def test_a_hard_stop_and_a_parked_attempt_both_go_on(tmp_path: Path, share
     assert view.state is TaskState.DELIVERED, view.reason
     assert len(view.attempts) == 1
     assert shared_broker.pulls(name) == 1
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(300)
+async def test_work_since_the_last_save_outlives_a_killed_daemon_in_its_container(
+    tmp_path: Path, shared_broker: Any, name: str
+) -> None:
+    """The daemon is killed in the middle of a command; what that had written until then is in the pull request."""
+    late = call("shell", command="echo 'kept = 1' > late.py; sleep 600")
+    async with placed(tmp_path, shared_broker, [WRITE, late]) as place:
+        place.program = ("-m", "swarm", "daemon", "--config")
+        place.sandbox = '[sandbox]\nbackend = "docker"\n'
+        place.tests = "python3 -m unittest -v"
+        process = await place.start()
+        await place.submit(name)
+        saved = await place.until(name, "salvage")
+        await until_turns(place.model, 2)
+        await until_written(saved.data["sandbox"], "/work/late.py")
+        assert await kill(process) == -signal.SIGKILL
+
+        place.model.queue(FINISH)
+        await place.start()
+        view, steps = await place.ended(name)
+        assert f"was saved from {saved.data['sandbox']}" in place.log()
+        assert "Traceback" not in place.log()
+    assert view.state is TaskState.DELIVERED, view.reason
+    kept = [step.data for step in steps if step.kind == "salvage" and step.data["sandbox"] == saved.data["sandbox"]]
+    assert kept[0]["tree"] != kept[-1]["tree"]
+    assert next(step for step in steps if step.kind == "sealed").data["files"] == ["clamp.py", "late.py"]
+    assert saved.data["sandbox"] not in await docker("ps", "--all", "--format", "{{.Names}}")
+
+
+async def docker(*words: str) -> str:
+    process = await asyncio.create_subprocess_exec("docker", *words, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    return out.decode()
+
+
+async def until_written(container: str, path: str) -> None:
+    """Wait until a command inside has written a file."""
+    async with asyncio.timeout(30):
+        while path not in await docker("exec", container, "find", path):  # noqa: ASYNC110 - another process writes
+            await asyncio.sleep(0.1)
 
 
 async def test_a_damaged_database_is_told_on_one_screen(tmp_path: Path, shared_broker: Any) -> None:

@@ -370,7 +370,7 @@ async def test_a_hostile_workspace_fires_nothing_on_the_host(jail: SandboxBacken
 
 
 DYING = """
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
@@ -380,7 +380,8 @@ from sandbox.types import Command, SandboxSpec
 
 async def main():
     kind = {"BwrapBackend": BwrapBackend, "ContainerBackend": ContainerBackend}[sys.argv[1]]
-    async with kind(SandboxConfig(), owner_of(Path(sys.argv[2]))).open(SandboxSpec()) as box:
+    config = SandboxConfig(cgroup=os.environ.get("AGENT_SWARM_CGROUP", "agent-swarm"))
+    async with kind(config, owner_of(Path(sys.argv[2]))).open(SandboxSpec()) as box:
         print(box.name, flush=True)
         await box.run(Command(argv=("sleep", sys.argv[3])))
 
@@ -415,7 +416,7 @@ async def test_what_a_killed_daemon_leaves_is_swept(jail: SandboxBackend, tmp_pa
 async def test_the_self_test_proves_every_claim(jail: SandboxBackend) -> None:
     test = await jail.self_test()
     assert test.failed == ()
-    assert set(test.proved) == set(MENDS) - {"really gVisor"}
+    assert set(MENDS) - {"really gVisor"} <= set(test.proved)
     assert json.loads(test.model_dump_json())["backend"] in {"bwrap", "docker"}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -11,8 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import docker
 import pytest
 import trustme
+
+from sandbox.config import SandboxConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -119,21 +124,49 @@ def certificates(folder: Path, authority: trustme.CA, trusted: trustme.CA, *name
     trusted.cert_pem.write_to_path(str(folder / "ca.pem"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
-    """A real engine of its own with --tlsverify; it holds no image."""
+    """A real engine of its own with --tlsverify, and a runtime ``stuck`` that never answers; it holds no image."""
     folder = tmp_path_factory.mktemp("certified")
     ours, theirs = trustme.CA(), trustme.CA()
     certificates(folder / "server", ours, ours, "127.0.0.1")
     certificates(folder / "client", ours, ours, "client@example.org")
     certificates(folder / "stranger", theirs, ours, "client@example.org")
     certificates(folder / "distrustful", ours, theirs, "client@example.org")
+    script(folder / "stuck", f"echo $$ >>{folder}/stuck.pids; exec sleep 600")
     port, files = free_port(), folder / "server"
     options = ["-H", f"tcp://127.0.0.1:{port}", "--tlsverify", "--tlscacert", files / "ca.pem"]
-    options += ["--tlscert", files / "cert.pem", "--tlskey", files / "key.pem"]
+    options += [
+        "--tlscert",
+        files / "cert.pem",
+        "--tlskey",
+        files / "key.pem",
+        "--add-runtime",
+        f"stuck={folder}/stuck",
+    ]
     engine = folder / "engine"
     subprocess.run([ROOT / "scripts/start-docker", "start", engine, "--", *options], check=True, stdout=subprocess.PIPE)
     try:
         yield Certified(port, folder)
     finally:
+        for pid in (folder / "stuck.pids").read_text().split() if (folder / "stuck.pids").exists() else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         subprocess.run([ROOT / "scripts/start-docker", "stop", engine], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def furnished(certified: Certified) -> Certified:
+    """The same engine with the base image, taken over from the engine of the other tests."""
+    archive = certified.folder / "image.tar"
+    here = docker.from_env(timeout=120)
+    there = docker.DockerClient(base_url=f"unix://{certified.folder}/engine/docker.sock", timeout=120)
+    with archive.open("wb") as file:
+        for piece in here.images.get(SandboxConfig().image).save(named=True):
+            file.write(piece)
+    with archive.open("rb") as file:
+        there.images.load(file)
+    archive.unlink()
+    for client in (here, there):
+        client.close()
+    return certified

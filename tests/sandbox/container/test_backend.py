@@ -330,3 +330,24 @@ async def whole(environment: Mapping[str, str], state: Path) -> None:
 @pytest.mark.root
 async def test_a_sandbox_over_ssh_is_a_whole_one(far_machine, tmp_path: Path) -> None:
     await whole(far_machine.environment, tmp_path)
+
+
+@pytest.mark.root
+async def test_a_sandbox_over_tls_is_a_whole_one(furnished, tmp_path: Path) -> None:
+    await whole(furnished.environment(), tmp_path)
+
+
+@pytest.mark.root
+async def test_a_runtime_that_never_answers_cannot_hold_the_self_test_up(furnished, tmp_path: Path) -> None:
+    """As gVisor's kvm platform on a machine without a real one: it spins and says nothing."""
+    environment = {"DOCKER_HOST": f"unix://{furnished.folder}/engine/docker.sock"}
+    backend = ContainerBackend(
+        SandboxConfig(runtime="stuck"), owner_of(tmp_path), environment=environment, patience=2.0
+    )
+    began = time.monotonic()
+    with pytest.raises(SandboxUnavailableError, match=r"runtime stuck did not finish .* in 2 s; mend: another runtime"):
+        await backend.self_test()
+    assert time.monotonic() - began < 6
+    for pid in (furnished.folder / "stuck.pids").read_text().split():
+        os.kill(int(pid), 9)
+    await backend.close()

@@ -112,7 +112,7 @@ async def test_mutual_tls_carries_everything_and_checks_both_sides(certified) ->
         assert (await engine.version())["Version"]
         assert not engine.local
         folder = closed_to_others(await engine._way.path())
-        assert await engine.image_id("agent-swarm/base:1") is None
+        assert await engine.image_id("agent-swarm/none:1") is None
         many = await asyncio.gather(*(engine.info() for _ in range(20)))
         assert len({info["ID"] for info in many}) == 1
     assert not folder.exists()

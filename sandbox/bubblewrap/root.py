@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import stat
@@ -79,6 +80,8 @@ def image_root(folder: Path) -> Root:
             f"images need {loader} on this machine; mend: use no image, or the Docker backend"
         )
     try:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         names = _entries(folder)
         homes = [name for name in _entries(folder / "home") if name != "agent"] if "home" in names else []
     except OSError as error:

@@ -86,24 +86,6 @@ def jail(jailing: Making) -> SandboxBackend:
     return jailing({})
 
 
-@pytest.fixture
-def processes_with() -> Callable[[str], list[int]]:
-    """Host processes whose command line holds a mark, this one apart."""
-
-    def find(mark: str) -> list[int]:
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:  # it ended while we looked
-                continue
-            if mark.encode() in line and int(entry.name) != os.getpid():
-                found.append(int(entry.name))
-        return found
-
-    return find
-
-
 NOT_OF = {"vllm": ("llamacpp",), "engine": ("llamacpp", "pretend")}  # by the fixture that a fact's test asks for
 
 

@@ -1,0 +1,121 @@
+"""Forks share frozen layers: what one side does, the other never sees, and the limits still hold."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+
+from sandbox.base import Sandbox
+from sandbox.bubblewrap.backend import BwrapBackend
+from sandbox.bubblewrap.layers import DEEPEST
+from sandbox.types import MIB, Command, Limits, SandboxSpec
+
+SPEC = SandboxSpec(limits=Limits(memory=128 * MIB, processes=48, disk=8 * MIB, wall=30))
+FILES = """
+import os
+for n in range(5000):
+    os.makedirs(f"d{n % 50}", exist_ok=True)
+    open(f"d{n % 50}/{n}", "w").write(str(n))
+"""
+
+
+async def sh(box: Sandbox, script: str) -> str:
+    outcome = await box.run(Command(argv=("sh", "-c", script)))
+    assert outcome.exit_code == 0, outcome.text
+    return outcome.text
+
+
+@pytest.mark.root
+async def test_neither_side_sees_what_the_other_does_to_what_they_share(backend: BwrapBackend) -> None:
+    async with backend.open(SPEC) as box:
+        await sh(box, "mkdir -p a/b; echo 1 >a/b/f; echo 1 >g; ln g hard; chmod 700 .; echo h >~/h; ln -s g link")
+        async with box.fork() as fork:
+            await sh(fork, "rm -r a; mkdir a; echo 2 >g; chmod 600 g; rm ~/h; mv hard moved")
+            await sh(box, "echo 3 >a/b/f; echo 3 >>g; rm link")
+            assert await sh(fork, "ls -A a; cat g; stat -c %a . g; cat moved link; ls ~") == "2\n700\n600\n1\n2\n"
+            assert await sh(box, "cat a/b/f g hard ~/h; stat -c %a . g") == "3\n1\n3\n1\nh\n700\n644\n"
+
+
+@pytest.mark.root
+async def test_forks_of_forks_carry_everything_however_deep(backend: BwrapBackend) -> None:
+    async with AsyncExitStack() as stack:
+        box = await stack.enter_async_context(backend.open(SPEC))
+        for generation in range(2 * DEEPEST + 3):
+            await sh(box, f"echo {generation} >>all; echo {generation} >only{generation}; echo {generation} >>~/all")
+            box = await stack.enter_async_context(box.fork())
+        lines = "".join(f"{generation}\n" for generation in range(2 * DEEPEST + 3))
+        assert await sh(box, "cat all") == await sh(box, "cat ~/all") == lines
+        assert int(await sh(box, "ls -d only* | wc -l")) == 2 * DEEPEST + 3
+
+
+@pytest.mark.root
+async def test_what_was_not_touched_is_forked_again_without_another_layer(backend: BwrapBackend) -> None:
+    async with backend.open(SPEC) as box, AsyncExitStack() as stack:
+        await box.write("f", b"1")
+        for _ in range(20):
+            fork = await stack.enter_async_context(box.fork())
+            assert await fork.read("f") == b"1"
+            assert await box.read("f") == b"1"
+        assert all(len(store.frozen) == 1 for store in box.cell._stores)
+
+
+@pytest.mark.root
+async def test_frozen_files_count_against_the_disk_limit_of_both(backend: BwrapBackend) -> None:
+    async with backend.open(SPEC) as box:
+        await box.write("big", bytes(6 * MIB))
+        async with box.fork() as fork:
+            for side in (box, fork):
+                await sh(side, "cat /dev/zero >more 2>/dev/null || :; sync")
+                assert int(await sh(side, "du -m . | cut -f1")) <= 9
+                assert int(await sh(side, "stat -c %s more")) <= 2 * MIB
+            await sh(fork, "rm more; echo fits >more")
+
+
+@pytest.mark.root
+async def test_nothing_runs_on_in_the_source_and_its_session_goes_along(backend: BwrapBackend) -> None:
+    async with backend.open(SPEC) as box:
+        await box.run(Command(argv=("sh", "-c", "mkdir in; cd in; export A=1"), session=True))
+        running = asyncio.create_task(box.run(Command(argv=("sh", "-c", "sleep 0.3; echo done >late"))))
+        await asyncio.sleep(0.1)
+        async with box.fork() as fork:
+            assert (await running).exit_code == 0, "a fork waits for the command before it"
+            assert await fork.read("late") == b"done\n"
+            for side in (box, fork):
+                told = await side.run(Command(argv=("sh", "-c", "pwd; echo $A"), session=True))
+                assert told.text == "/work/in\n1\n"
+
+
+@pytest.mark.root
+async def test_parallel_forks_of_one_source_are_all_whole(backend: BwrapBackend) -> None:
+    async with backend.open(SPEC) as box, AsyncExitStack() as stack:
+        await box.write("f", b"1")
+        forks = await asyncio.gather(*(stack.enter_async_context(box.fork()) for _ in range(6)))
+        for number, fork in enumerate(forks):
+            await fork.write("f", str(number).encode())
+        assert [await fork.read("f") for fork in forks] == [str(number).encode() for number in range(6)]
+        assert await box.read("f") == b"1"
+
+
+@pytest.mark.root
+async def test_where_overlays_are_refused_a_fork_is_a_copy_of_the_same(backend: BwrapBackend) -> None:
+    backend._machine = replace(await backend.machine(), overlay="as on an older kernel")
+    async with backend.open(SPEC) as box:
+        await sh(box, "echo 1 >f; echo 2 >~/h; mkfifo p; ln -s f l")
+        async with box.fork() as fork:
+            assert box.cell.uid != fork.cell.uid
+            assert await sh(fork, "cat f ~/h l; rm f") == "1\n2\n1\n"
+        assert await box.read("f") == b"1\n"
+    assert (await backend.self_test()).detail["fork"] == "copy (as on an older kernel)"
+
+
+@pytest.mark.root
+async def test_a_fork_of_five_thousand_files_copies_none(backend: BwrapBackend) -> None:
+    async with backend.open(SPEC.model_copy(update={"limits": Limits(disk=64 * MIB)})) as box:
+        assert (await box.run(Command(argv=("python3", "-c", FILES)))).exit_code == 0
+        async with box.fork() as fork:
+            assert int(await sh(fork, "cat d*/* | wc -c")) == len("".join(map(str, range(5000))))
+            assert int(await sh(fork, "df -k --output=used . | tail -1")) <= 64
+            assert int(await sh(fork, "df --output=iused . | tail -1")) <= 16

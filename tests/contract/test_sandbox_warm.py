@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from sandbox.base import SandboxBackend
 from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig, WarmConfig
 from sandbox.container.backend import ContainerBackend
-from sandbox.errors import SandboxError, SandboxPathError
+from sandbox.errors import SandboxError, SandboxLostError, SandboxPathError
 from sandbox.owner import owner_of
 from sandbox.register import Register
 from sandbox.trees.workspace import Workspace
@@ -52,6 +52,12 @@ def groups(name: str) -> list[Path]:
         ["find", "/sys/fs/cgroup", "-type", "d", "-name", f"*{name}*"], capture_output=True, text=True, check=False
     )
     return [Path(line) for line in found.stdout.splitlines()]
+
+
+def running(engine: str) -> str:
+    """The sandboxes that an engine runs."""
+    listed = ["docker", "-H", engine, "ps", "--quiet", "--filter", "name=swarm-"]
+    return subprocess.run(listed, check=True, capture_output=True, text=True).stdout
 
 
 def kill_from_outside(backend: SandboxBackend, name: str) -> None:
@@ -227,6 +233,58 @@ async def test_what_cannot_be_saved_stays_with_its_labels(tmp_path: Path, later:
     assert await later.sweep(refuse) == 2
     (left,) = [each for each in await later.left_behind() if each.ours]
     assert (left.name, left.labels, left.living) == (used, SPEC.labels, True)
+
+
+@pytest.fixture
+def engine_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Starts and stops an engine that nobody else uses, which has our image; its address."""
+    folder = tmp_path_factory.mktemp("engine")
+    program = str(Path(__file__).parents[2] / "scripts/start-docker")
+
+    def act(verb: str) -> str:
+        subprocess.run([program, verb, str(folder)], check=True, capture_output=True)
+        return f"unix://{folder}/docker.sock"
+
+    address = act("start")
+    try:
+        with subprocess.Popen(["docker", "save", SandboxConfig().image], stdout=subprocess.PIPE) as saved:
+            subprocess.run(["docker", "-H", address, "load"], stdin=saved.stdout, check=True, capture_output=True)
+        yield act
+    finally:
+        act("stop")
+
+
+@pytest.mark.docker
+@pytest.mark.root
+@pytest.mark.slow
+async def test_an_engine_that_restarts_costs_the_ready_ones_and_nothing_else(
+    tmp_path: Path, engine_of_ours: Callable[[str], str]
+) -> None:
+    environment = {**os.environ, "DOCKER_HOST": engine_of_ours("start")}
+    bare = ContainerBackend(SandboxConfig(), owner_of(tmp_path), {}, environment=environment)
+    warm = WarmBackend(bare, WarmConfig(max=2), Register(tmp_path / "sandboxes"))
+    try:
+        await warm.prepare(SPEC)
+        async with warm.open(SPEC) as box:
+            await until(lambda: warm.ready > 0)
+            held = {each.sandbox.name for shelf in warm._shelves.values() for each in shelf.ready}
+            await asyncio.to_thread(engine_of_ours, "stop")
+            with pytest.raises(SandboxLostError):
+                await box.run(Command(argv=("true",)))
+            with pytest.raises(SandboxError):
+                async with warm.open(SPEC):
+                    pass
+            await asyncio.to_thread(engine_of_ours, "start")
+            async with warm.open(SPEC) as again:
+                assert again.name not in {*held, box.name}
+                assert (await again.run(Command(argv=("echo", "alive")))).text == "alive\n"
+        await until(lambda: warm.ready > 0)
+        async with warm.open(SPEC) as last:
+            assert last.name not in held
+            assert (await last.run(Command(argv=("echo", "alive")))).text == "alive\n"
+    finally:
+        await warm.close()
+    assert running(environment["DOCKER_HOST"]) == ""
 
 
 SCRIPT = """

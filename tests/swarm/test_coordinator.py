@@ -11,8 +11,10 @@ import pytest
 
 from pool.errors import NoEndpointError, PermanentError
 from sandbox.errors import SandboxLostError
+from sandbox.types import Command
 from swarm.errors import IllegalMoveError
 from swarm.types import Budget, Conclusion, TaskState
+from swarm.work import Work
 
 pytestmark = pytest.mark.slow
 
@@ -162,6 +164,31 @@ async def test_passing_faults_share_one_count_of_attempts(bench: Any, fixing: An
         view = await bench.until(name)
     assert view.state is TaskState.INFRA_FAILED
     assert len(view.attempts) == 2
+
+
+async def test_a_sandbox_that_goes_away_in_the_middle_leaves_what_was_saved_of_it(bench: Any, name: str) -> None:
+    class Losing:
+        """Saves a change, loses the sandbox after another one, and meets a whole one the second time."""
+
+        async def work(self, work: Work) -> Conclusion:
+            await work.sandbox.write("kept.py", b"kept = 1\n")
+            await work.save()
+            if work.attempt.startswith(f"{name}-1-"):
+                await work.sandbox.write("lost.py", b"lost = 1\n")
+                await bench.backend.opened[-1].close()  # as by an engine that restarts
+            await work.sandbox.run(Command(argv=("true",)))
+            return Conclusion(ending="no_change")
+
+    bench.strategies["auto"] = Losing()
+    async with bench.open():
+        await bench.submit(name, budget=Budget(attempts=2))
+        await bench.until_step(name, "state", **{"from": "running", "to": "queued"})
+        bench.offset = 10.0
+        bench.coordinator._woken.set()
+        view = await bench.until(name)
+        kept = await bench.workspace.sealed_at(view.attempts[0].salvage)
+    assert [attempt.ending for attempt in view.attempts] == ["infra_failed", "no_change"]
+    assert kept.files == ("kept.py",)
 
 
 async def test_a_bug_in_a_strategy_ends_the_task_in_a_state_and_not_the_daemon(

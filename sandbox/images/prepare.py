@@ -34,10 +34,13 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 _TAIL = 20  # lines of output told of a command that failed
 _CHUNK = 1 << 20
 _PLAIN = 256  # layers of which is remembered that forking is no gain
+# What is unpacked on the way to being installed is larger than a sandbox's /tmp.
+_ROOMY = 'export TMPDIR="$HOME/.setup-tmp"; mkdir -p -- "$TMPDIR"; exec /bin/sh -c "$1"'
 # Downloads that a package manager keeps are of no use without a network.
 _PACK_HOME = (
     'cd -- "$HOME" 2>/dev/null || exit 0; [ -n "$(ls -A)" ] || exit 0; exec "$@" --create --format=gnu '
-    '--exclude=./.cache/pip --exclude=./.cache/uv --exclude=./.npm/_cacache --file="$OLDPWD/$home" .'
+    "--exclude=./.cache/pip --exclude=./.cache/uv --exclude=./.npm/_cacache "
+    '--exclude=./.setup-tmp --file="$OLDPWD/$home" .'
 )
 _UNPACK_HOME = '[ -f "$home" ] || exit 0; "$@" --extract --directory="$HOME" --file="$home" && rm -f -- "$home"'
 # A stranger's image may have no tar; ours is lent to it.
@@ -159,9 +162,8 @@ class Preparer:
         async with self.backend.open(own, base.stream()) as sandbox:
             until = time.monotonic() + setup.seconds
             for command in setup.commands:
-                outcome = await sandbox.run(
-                    Command(argv=("/bin/sh", "-c", command), timeout=max(0.1, until - time.monotonic()))
-                )
+                argv = ("/bin/sh", "-c", _ROOMY, "sh", command)
+                outcome = await sandbox.run(Command(argv=argv, timeout=max(0.1, until - time.monotonic())))
                 if outcome.exit_code:
                     raise SetUpError(_failure(command, outcome, self.denied(labels)))
             await _checked(sandbox, "HOME cannot be kept", _PACK_HOME)

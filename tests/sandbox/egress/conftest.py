@@ -93,7 +93,7 @@ class Registry:
 
     @property
     def trust(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.authority.configure_trust(context)
         return context
 
@@ -214,7 +214,7 @@ async def tunnelled(port: int, place: str, request: bytes, *, sni: str | None = 
             head = await reader.readuntil(b"\r\n\r\n")
             if b" 200 " not in head.split(b"\r\n")[0]:
                 return head + await reader.read()
-            careless = ssl.create_default_context()
+            careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             careless.check_hostname = False
             careless.verify_mode = ssl.CERT_NONE
             await writer.start_tls(careless, server_hostname=sni or "127.0.0.1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from sandbox.egress.model import ModelExit
 from tests.sandbox.egress.conftest import opened, said
 
 SECRET = "the-gateways-own-key"
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # no TLS is spoken here, so no store of certificates need be read
 
 
 class Gateway:
@@ -122,7 +124,9 @@ def way(tmp_path: Path, log: DeniedLog) -> Way:
 
 @asynccontextmanager
 async def agent(port: int) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10) as client:
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10, verify=PLAIN
+    ) as client:
         yield client
 
 

@@ -45,6 +45,7 @@ async def ran(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
     return process.returncode or 0, said.decode("utf-8", "replace")
 
 
+@pytest.mark.slow
 async def test_pip_installs_a_wheel_by_the_environment_alone(proxy, registry, log, tmp_path: Path) -> None:
     exit_ = proxy(pip_index=f"https://{registry.place}/simple/")
     async with opened(exit_) as port:

@@ -121,11 +121,12 @@ class ScriptedSandbox(ResidentSandbox):
 class ScriptedBackend:
     """Keeps the `SandboxBackend` protocol. ``ran`` are all commands, ``opened`` all sandboxes, forks included."""
 
-    def __init__(self, script: Script | None = None, exits: Exits | None = None) -> None:
+    def __init__(self, script: Script | None = None, exits: Exits | None = None, *, grace: float = 5.0) -> None:
         self.script = script
         self.ran: list[Command] = []
         self.opened: list[ScriptedSandbox] = []
         self._exits: Exits = exits or {}
+        self._grace = grace
 
     async def self_test(self) -> SelfTest:
         """Claims nothing, since nothing is isolated."""
@@ -139,7 +140,7 @@ class ScriptedBackend:
         exits = exits_of(spec, self._exits)
         folder = Path(tempfile.mkdtemp(prefix="scripted-"))
         start = Start(work=str(folder / "work"), home=str(folder / "home"), sweep=False)
-        setting = Setting(profile_of(spec), start, self._fork, exits)
+        setting = Setting(profile_of(spec), start, self._fork, exits, self._grace)
         sandbox = ScriptedSandbox(self, folder, spec, setting)
         try:
             (folder / "work").mkdir()

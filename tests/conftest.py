@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,24 @@ def python_of_all() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="swarm-python-") as base:
         Path(base).chmod(0o755)
         yield str(python_for_all(Path(base)))
+
+
+@pytest.fixture
+def processes_with() -> Callable[[str], list[int]]:
+    """Host processes whose command line holds a mark, this one apart."""
+
+    def find(mark: str) -> list[int]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:  # it ended while we looked
+                continue
+            if mark.encode() in line and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+        return found
+
+    return find
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -203,19 +203,26 @@ class Conversation:
 
     def _take(self, piece: Frame) -> None:
         channel = self._channels.get(piece.channel)
-        if channel is not None and piece.kind not in {inside.HELLO, inside.OPEN}:
+        if piece.kind == inside.HELLO:
+            self._greet(piece)
+        elif piece.kind == inside.OPEN:
+            self._open(piece)
+        elif channel is not None:
             channel.arrived(piece)
             if channel.over:
                 self.forget(channel)
-        elif piece.kind == inside.HELLO and self.hello is None and piece.channel == 0:
-            self.hello = _greeting(piece.data)
-            self._greeted.set()
-        elif piece.kind == inside.OPEN and channel is None and piece.channel >= inside.TUNNEL:
-            self._open(piece)
         elif piece.channel == 0 or piece.channel > (self._last_open if piece.channel >= inside.TUNNEL else self._last):
             raise BrokenLineError("a supervisor answered what it was not asked")
 
+    def _greet(self, piece: Frame) -> None:
+        if self.hello is not None or piece.channel != 0:
+            raise BrokenLineError("a supervisor greeted twice")
+        self.hello = _greeting(piece.data)
+        self._greeted.set()
+
     def _open(self, piece: Frame) -> None:
+        if piece.channel < inside.TUNNEL or piece.channel in self._channels:
+            raise BrokenLineError("a supervisor opened a connection under a number that is taken")
         tunnels = sum(1 for number in self._channels if number >= inside.TUNNEL)
         if tunnels >= inside.CONNECTIONS:
             raise BrokenLineError("a supervisor opened more connections than it may")

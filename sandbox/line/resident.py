@@ -26,19 +26,22 @@ from sandbox.line.wire import Done
 from sandbox.rules.profile import HOME, Profile, time_limit
 from sandbox.types import Command, Outcome, SandboxSpec
 
-_GRACE = 5.0  # seconds over its limit in which a supervisor may still answer
 _START = 30.0
 _KILLED = 137
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a backend tells about the sandboxes it makes. ``fork`` opens a copy of one, for the new spec."""
+    """What a backend tells about the sandboxes it makes. ``fork`` opens a copy of one, for the new spec.
+
+    ``grace`` is how many seconds over a command's limit a supervisor may still answer.
+    """
 
     profile: Profile
     start: Start
     fork: Callable[[ResidentSandbox, SandboxSpec], AbstractAsyncContextManager[ResidentSandbox]]
     exits: Sequence[Exit] = ()
+    grace: float = 5.0
 
 
 class ResidentSandbox:
@@ -152,7 +155,7 @@ class ResidentSandbox:
         feeding = asyncio.create_task(_fed(channel, command.stdin))
         head, late = bytearray(), False
         try:
-            async with asyncio.timeout(limit + _GRACE):
+            async with asyncio.timeout(limit + self._setting.grace):
                 await _listen(channel, head, on_output)
         except TimeoutError:
             late = True
@@ -216,7 +219,7 @@ class ResidentSandbox:
                 if seen > limit:
                     raise SandboxError(f"{self.name} cannot be exported: it gave more than {limit} bytes")
                 yield data
-            await asyncio.wait_for(channel.finish(), _GRACE)
+            await asyncio.wait_for(channel.finish(), self._setting.grace)
         except TimeoutError:
             raise SandboxError(f"{self.name} cannot be exported: it took longer than the wall limit") from None
         finally:
@@ -249,7 +252,7 @@ class ResidentSandbox:
         """Let a command that nobody waits for any more leave nothing."""
         channel.close()
         try:
-            async with asyncio.timeout(_GRACE):
+            async with asyncio.timeout(self._setting.grace):
                 done = await channel.finish()
             if done is None or not done.unclean:
                 return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -86,12 +87,39 @@ def jail(jailing: Making) -> SandboxBackend:
     return jailing({})
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write down for `scripts/conformance.py` which backend kept which claim: AGENT_SWARM_CONFORMANCE names the file."""
+    report = yield
+    told, backend = os.environ.get("AGENT_SWARM_CONFORMANCE"), _backend_of(item)
+    if told and backend and (call.when == "call" or not report.passed):
+        claims = [mark.args[0] for mark in item.iter_markers("claim")] or ["keeps the protocol"]
+        line = {"backend": backend, "claims": claims, "outcome": report.outcome, "test": item.nodeid.split("/")[-1]}
+        line["why"] = str(report.longrepr)[-300:] if report.outcome != "passed" else ""
+        with Path(told).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    return report
+
+
+def _backend_of(item: pytest.Item) -> str | None:
+    """The real backend that a test was given; as AGENT_SWARM_CONFORMANCE_AS where another user runs it."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    real = {param.values[0] for param in REAL}
+    found = next((value for value in params.values() if isinstance(value, str) and value in real), None)
+    return os.environ.get("AGENT_SWARM_CONFORMANCE_AS", found) if found else None
+
+
 NOT_OF = {"vllm": ("llamacpp",), "engine": ("llamacpp", "pretend")}  # by the fixture that a fact's test asks for
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A fact about some servers is no test of the others: it is left out there, not skipped."""
-    left_out = [item for item in items if _is_no_fact_of_it(item)]
+    only = os.environ.get("AGENT_SWARM_CONFORMANCE_ONLY")
+    left_out = [
+        item for item in items if _is_no_fact_of_it(item) or (only and _backend_of(item) not in only.split(","))
+    ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

@@ -113,15 +113,13 @@ class WarmBackend:
             yield sandbox
 
     async def prepare(self, spec: SandboxSpec) -> int:
-        """Hold one ready before it is asked for, as far as the bounds allow; how many of this spec are ready then.
-
-        Raises SandboxError where it cannot be started.
-        """
+        """Hold one ready before it is asked for, as far as the bounds allow; how many of this spec are ready then."""
         shelf = self._shelf(spec)
         shelf.demand = shelf.demand.asked(self._host.clock())
-        if not shelf.ready and self._targets()[shelf.key]:
-            shelf.starting += 1
-            await self._start(shelf, quietly=False)
+        if not shelf.count and self._targets()[shelf.key] and not self._closed:
+            self._begin(shelf)
+        while not shelf.ready and shelf.starting:
+            await asyncio.wait(self._starting, return_when=asyncio.FIRST_COMPLETED)
         self._keep_going()
         return len(shelf.ready)
 
@@ -237,26 +235,29 @@ class WarmBackend:
         room = starters(self._host.processors) - len(self._starting) - self._cold
         for key, shelf in self._shelves.items():
             while room > 0 and shelf.count < targets[key] and now >= shelf.not_before:
-                shelf.starting += 1
+                self._begin(shelf)
                 room -= 1
-                task = asyncio.create_task(self._start(shelf), name="a sandbox to hold ready")
-                self._starting.add(task)
-                task.add_done_callback(self._ended)
         return bool(self._shelves)
+
+    def _begin(self, shelf: Shelf) -> None:
+        shelf.starting += 1
+        task = asyncio.create_task(self._start(shelf), name="a sandbox to hold ready")
+        self._starting.add(task)
+        task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """One start is over; there is room for the next."""
         self._starting.discard(task)
         self._wake.set()
 
-    async def _start(self, shelf: Shelf, *, quietly: bool = True) -> None:
+    async def _start(self, shelf: Shelf) -> None:
         began, stack = self._host.clock(), AsyncExitStack()
         try:
             sandbox = await self._open_empty(shelf.spec, stack)
         except BaseException as error:
-            await stack.aclose()
             wait = shelf.failed(self._host.clock())
-            if not quietly or not isinstance(error, Exception):
+            await _close(stack)
+            if not isinstance(error, Exception):
                 raise
             log.warning("no sandbox could be started to hold ready; tried again in %.0f s: %s", wait, error)
         else:
@@ -269,8 +270,7 @@ class WarmBackend:
     async def _open_empty(self, spec: SandboxSpec, stack: AsyncExitStack) -> Sandbox:
         """One with its supervisor started, so that this need not be waited for when it is handed out."""
         sandbox = await stack.enter_async_context(self._bare.open(spec))
-        if not await self._answers(sandbox):
-            raise SandboxLostError(f"{sandbox.name} was started and does not answer")
+        await sandbox.ping()
         return sandbox
 
     async def _answers(self, sandbox: Sandbox) -> bool:
@@ -283,13 +283,13 @@ class WarmBackend:
         return True
 
     def _discard(self, held: Held) -> None:
-        task = asyncio.create_task(_close(held), name="a sandbox to close")
+        task = asyncio.create_task(_close(held.stack), name="a sandbox to close")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
 
-async def _close(held: Held) -> None:
+async def _close(stack: AsyncExitStack) -> None:
     try:
-        await held.stack.aclose()
+        await stack.aclose()
     except Exception as error:  # noqa: BLE001 - a later sweep finds what could not be closed now
-        log.warning("the sandbox %s could not be closed: %s", held.sandbox.name, error)
+        log.warning("a sandbox that was held ready could not be closed: %s", error)

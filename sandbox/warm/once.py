@@ -18,5 +18,9 @@ class Once:
 
     async def _read(self, stream: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         self.touched = True
-        async for piece in stream:
-            yield piece
+        try:
+            async for piece in stream:
+                yield piece
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()

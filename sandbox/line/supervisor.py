@@ -558,7 +558,7 @@ class Running:
     def __init__(self, supervisor: Supervisor, channel: int, asked: Mapping[str, Any]) -> None:
         self._supervisor, self._channel = supervisor, channel
         self._flags, self._code, self._over = 0, -1, False
-        self._kills = _starved()
+        self._kills, self._before = _starved(), _bounds()
         self.until = time.monotonic() + asked["seconds"]
         self._feed: Feed | None = None
         self._state: Collect | None = None
@@ -652,6 +652,10 @@ class Running:
                 supervisor.drop(end.fd)
         if state:
             supervisor.wire.send(STATE_BYTES, self._channel, state)
+        if _bounds() != self._before:
+            self._flags |= (
+                UNCLEAN  # its own user may change our limits, see prlimit(2): a new one has them as they were
+            )
         supervisor.command = None
         code = self._code if self._code >= 0 and not self._flags & TIMED_OUT else 137
         supervisor.done(self._channel, code, self._flags, max(0, _starved() - self._kills), cut)
@@ -1108,6 +1112,12 @@ def _put(path: bytes, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o644)
     os.write(fd, data)
     os.close(fd)
+
+
+def _bounds() -> tuple[object, ...]:
+    """All that another process of the same user could have changed about us for good."""
+    limits = tuple(resource.getrlimit(number) for number in range(16))  # RLIM_NLIMITS, which Python does not name
+    return limits, os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), os.sched_getaffinity(0)
 
 
 def _starved() -> int:

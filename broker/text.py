@@ -131,6 +131,8 @@ def _result(result: TestResult | None) -> str:
 
 def _proof(proof: SandboxProof) -> str:
     runtime = proof.detail.get("runtime", "")
+    if runtime in proof.detail:  # its version, less what a doctor says of it
+        runtime += " " + proof.detail[runtime].partition(" (")[0]
     what = _code(proof.version or proof.backend) + (f" ({_code(runtime)})" if runtime else "")
     claims = f"{_many(len(proof.claims), 'claim')} proved at start" + (": " if proof.claims else "")
     return f"{what}, {claims}{_names(proof.claims, most=6)}, self-test `sha256:{proof.digest[:16] or 'unknown'}`"

@@ -135,7 +135,7 @@ def test_what_the_sandbox_proved_is_one_line():
         backend="docker",
         version="docker 20.10",
         claims=tuple(f"claim {number}" for number in range(24)),
-        detail={"runtime": "runc 1.1.5", "cgroup": "v1"},
+        detail={"runtime": "runc", "runc": "1.1.5 (older than 1.2.8)", "cgroup": "v1"},
         digest="ab" * 32,
     )
     assert _shown(proof) == (

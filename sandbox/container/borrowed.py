@@ -45,8 +45,7 @@ class Borrowed:
         removed = 0
         for volume, labels in (await self._engine.volumes(LABEL)).items():
             if await self._engine.image_id(labels.get(LABEL, "")) is None:
-                with contextlib.suppress(SandboxLostError):  # its container has gone already
-                    await self._engine.remove(volume)
+                await self._engine.remove(volume)  # the container that stands for it
                 with contextlib.suppress(SandboxLostError):  # a sandbox still runs on it
                     await self._engine.remove_volume(volume)
                     removed += 1

@@ -82,23 +82,28 @@ class ContainerCell:
 
     async def clear(self) -> None:
         """Kill everything of the agent's until the engine says that nothing is left, else give up the container."""
-        until, attempt = time.monotonic() + (0.0 if self._lost else _PATIENCE), 0
+        if not self._lost and await self.emptied():
+            return
+        self._lost = True
+        with contextlib.suppress(SandboxError):
+            await self._engine.kill(self._name)
+        raise SandboxLostError(f"processes in {self._name} could not be killed, so the container was thrown away")
+
+    async def emptied(self) -> bool:
+        """Kill everything of the agent's; whether the engine says that nothing is left. The container stays."""
+        until, attempt = time.monotonic() + _PATIENCE, 0
         try:
-            if not self._lost:
-                await self._allow(self._quota * _HASTE)
+            await self._allow(self._quota * _HASTE)
             while time.monotonic() < until:
                 if attempt and not await self._agents():
                     await self._allow(self._quota)
-                    return
+                    return True
                 await self._engine.shoot(self._name, self.tools.argv("sh", *_SWEEP), _USER)
                 await asyncio.sleep(min(0.02 * attempt, 0.2))
                 attempt += 1
         except SandboxError:
             pass  # the engine cannot get in: an agent stops whatever it starts there
-        self._lost = True
-        with contextlib.suppress(SandboxError):
-            await self._engine.kill(self._name)
-        raise SandboxLostError(f"processes in {self._name} could not be killed, so the container was thrown away")
+        return False
 
     async def _agents(self) -> int:
         """How many processes there are that are not the keeper's.

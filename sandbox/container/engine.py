@@ -191,8 +191,13 @@ class Engine:
         await self._call(lambda client: client.api.kill(name), name, QUICK)
 
     async def remove(self, name: str) -> None:
-        """Remove a container and its nameless volumes. Raises SandboxLostError where it is gone already."""
-        await self._call(lambda client: client.api.remove_container(name, force=True, v=True), name)
+        """Remove a container and its nameless volumes; one that is gone already is well gone."""
+
+        def act(client: docker.DockerClient) -> None:
+            with contextlib.suppress(docker.errors.NotFound):
+                client.api.remove_container(name, force=True, v=True)
+
+        await self._call(act, name)
 
     async def containers(self, label: str) -> list[Held]:
         """All containers that have a label (or ``label=value``), running or not."""

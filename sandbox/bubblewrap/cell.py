@@ -68,6 +68,9 @@ class BwrapCell:
             with theirs:
                 request = {**self.plan.start(self._stores, self.uid), "groups": self._entrances()}
                 answer = await self._helper.ask(request, [theirs.fileno(), telling, self.plan.filter, *held])
+            if self._namespaces is None:
+                self._namespaces = Namespaces(*answer.fds)
+            reader, writer = await asyncio.open_connection(sock=ours, limit=_CHUNK)
         except BaseException as error:
             ours.close()
             os.close(told)
@@ -76,9 +79,6 @@ class BwrapCell:
             raise
         finally:
             os.close(telling)
-        if self._namespaces is None:
-            self._namespaces = Namespaces(*answer.fds)
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_CHUNK)
         return BwrapLine(self.name, reader, writer, told)
 
     async def clear(self) -> None:

@@ -48,7 +48,8 @@ class Helper:
             self._send([body, theirs.fileno(), *fds])
             theirs.close()
             try:
-                answer = await asyncio.wait_for(_received(ours), _PATIENCE)
+                async with asyncio.timeout(_PATIENCE):
+                    answer = await _received(ours)
             except TimeoutError:
                 raise HelperError(f"bubblewrap's helper did not answer within {_PATIENCE:g} s") from None
         if "error" in answer.words:

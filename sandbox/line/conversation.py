@@ -186,10 +186,10 @@ class Conversation:
                 for piece in frames.feed(data):
                     self._take(piece)
                 await asyncio.sleep(0)  # one that floods us may not keep the others from their turn
-        except SandboxLostError as error:
+        except (SandboxLostError, OSError) as error:
             self._lose(str(error))
-        else:
-            self._lose("its supervisor ended")
+        finally:
+            self._lose("its supervisor ended")  # where nothing else was told before
 
     async def _speak(self) -> None:
         try:
@@ -198,8 +198,10 @@ class Conversation:
                 self._queued.clear()
                 data, self._queue = b"".join(self._queue), []
                 await self._line.send(data)
-        except SandboxLostError as error:
+        except (SandboxLostError, OSError) as error:
             self._lose(str(error))
+        finally:
+            self._lose("its supervisor listens no more")
 
     def _take(self, piece: Frame) -> None:
         channel = self._channels.get(piece.channel)

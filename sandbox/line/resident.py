@@ -56,6 +56,7 @@ class ResidentSandbox:
         self._turn, self._starting = asyncio.Lock(), asyncio.Lock()
         self._talk: Conversation | None = None
         self._closed = self._dirty = False
+        self._packing = 0
 
     @property
     def name(self) -> str:
@@ -155,11 +156,9 @@ class ResidentSandbox:
         feeding = asyncio.create_task(_fed(channel, command.stdin))
         head, late = bytearray(), False
         try:
-            async with asyncio.timeout(limit + self._setting.grace):
-                await _listen(channel, head, on_output)
-        except TimeoutError:
-            late = True
-            await self._clear()
+            late = not await self._in_time(channel, head, on_output, limit)
+            if late:
+                await self._clear()
         except SandboxLostError:
             await self._clear()
         except BaseException:
@@ -177,6 +176,17 @@ class ResidentSandbox:
             on_output(tail)
         self.session = told(channel.take(inside.STATE_BYTES)) or self.session
         return self._outcome(done, bytes(head), tail, time.monotonic() - began, before)
+
+    async def _in_time(self, channel: Channel, head: bytearray, on_output: OnOutput, limit: float) -> bool:
+        """Whether the end was told within the limit and the grace, or when an export that held it back was over."""
+        for seconds in (limit, inside.LONG):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds + self._setting.grace):
+                    await _listen(channel, head, on_output)
+                    return True
+            if not self._packing:
+                break
+        return False
 
     def _outcome(self, done: Done, head: bytes, tail: bytes, seconds: float, before: int | None) -> Outcome:
         now = self._cell.starved()
@@ -213,6 +223,7 @@ class ResidentSandbox:
     async def _pack(self, place: str, limit: int) -> AsyncGenerator[bytes, None]:
         channel = (await self._ready()).ask("pack", encoded(place))
         until, seen = time.monotonic() + self._profile.wall, 0
+        self._packing += 1
         try:
             while data := await asyncio.wait_for(channel.read(), max(0.01, until - time.monotonic())):
                 seen += len(data)
@@ -223,6 +234,7 @@ class ResidentSandbox:
         except TimeoutError:
             raise SandboxError(f"{self.name} cannot be exported: it took longer than the wall limit") from None
         finally:
+            self._packing -= 1
             channel.close()
         if channel.refused is not None:
             raise SandboxError(f"{self.name} cannot be exported: {channel.refused}")

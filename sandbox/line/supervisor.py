@@ -29,6 +29,7 @@ FRAME = 64 * 1024
 WINDOW = 256 * 1024
 STATE = 64 * 1024
 CONNECTIONS = 64
+LONG = 60.0  # seconds that a running export may hold back the end of a command
 HEAD = struct.Struct(">BII")
 DONE_FIELDS = struct.Struct(">BBIQ")  # exit code, flags, kills for want of memory, bytes cut
 COUNT = struct.Struct(">I")
@@ -41,7 +42,6 @@ MISSING, OUTSIDE, NOT_A_FILE = "does not exist", "lies outside the workspace", "
 
 _HIGH = 512 * 1024
 _PATIENCE = 15.0
-_LONG = 60.0  # seconds that a running export may hold back the end of a command
 _TELL = 9  # descriptor on which a session's shell tells its state; dash knows descriptors of one digit only
 _UIDS = range(70_000, 71_000)
 _FIRST_NAMESPACE = 0xEFFFFFFC  # inode of the machine's own process namespace, see include/linux/proc_ns.h
@@ -601,7 +601,7 @@ class Running:
         if self._over:
             return  # it was killed by `kill`, which goes on
         if self._supervisor.sweeps and self._supervisor.packs:
-            self.until = time.monotonic() + _LONG  # an export is a child of ours too; the sweep would kill it
+            self.until = time.monotonic() + LONG  # an export is a child of ours too; the sweep would kill it
         else:
             self.kill()
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from sandbox.errors import SandboxUnavailableError
-from sandbox.process import Start, run_process
+from sandbox.process import run_process
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 OLDEST = (0, 8, 0)  # the first with --disable-userns
@@ -43,7 +43,7 @@ async def find_bwrap(place: str) -> Bwrap:
     found: list[Bwrap] = []
     reasons: list[str] = []
     for path, origin in _candidates():
-        said = await run_process(Start([str(path), "--version"], {"PATH": PATH}), timeout=10, output=1024)
+        said = await run_process([str(path), "--version"], {"PATH": PATH}, timeout=10, output=1024)
         version = version_in(said.output.decode("utf-8", "replace"))
         if version is None or version < OLDEST:
             reasons.append(

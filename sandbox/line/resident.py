@@ -81,7 +81,7 @@ class ResidentSandbox:
 
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:
         """As the protocol says."""
-        channel = (await self._ready()).ask("read", encoded(relative(path)), limit)
+        channel = (await self._ready()).ask("read", encoded(relative(path)), max(0, limit))
         kept = bytearray()
         async with self._within(channel, self._profile.wall, "reading took longer than the wall limit"):
             while data := await channel.read():
@@ -168,6 +168,7 @@ class ResidentSandbox:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
         if channel.refused is not None:
+            await self._clear()
             raise SandboxError(f"{self.name} did not start the command: {channel.refused}")
         done = channel.done or Done(_KILLED, timed_out=late, unclean=False, starved=0, cut=0)
         if done.unclean:

@@ -19,7 +19,7 @@ from sandbox.config import SandboxConfig
 from sandbox.container.cell import ContainerCell
 from sandbox.container.containers import Containers
 from sandbox.container.engine import Engine, Held
-from sandbox.container.facts import detail_of
+from sandbox.container.facts import detail_of, runtime_mend
 from sandbox.container.making import MACHINE_LABEL, OWNER_LABEL, spec_of
 from sandbox.container.remote import way_to
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
@@ -42,7 +42,6 @@ except OSError:
 print("inside" if there and os.path.samestat(here, there) else "outside")
 """
 _NO_EXITS: Exits = MappingProxyType({})
-_MEND = "look at the engine's version and control groups, or use bubblewrap"
 _log = logging.getLogger(__name__)
 
 
@@ -115,7 +114,8 @@ class ContainerBackend:
                 f"the runtime {detail['runtime']} did not finish the self-test in {self._patience:g} s; mend: another "
                 "runtime, and look for processes of it that spin"
             )
-        self._proved = insist(proving.result(), _MEND)
+        test = proving.result()
+        self._proved = insist(test, "update runc" if NO_LEAK in test.failed else runtime_mend(detail["runtime"]))
         return self._proved
 
     @asynccontextmanager
@@ -158,7 +158,8 @@ class ContainerBackend:
         except SandboxUnavailableError:
             raise
         except SandboxError as error:
-            raise SandboxUnavailableError(f"containers do not work here: {error}") from error
+            told = f"the runtime {detail['runtime']} does not work on the engine at {self.engine.told}"
+            raise SandboxUnavailableError(f"{told}: {error}; mend: {runtime_mend(detail['runtime'])}") from error
         field = "failed" if leaks else "proved"
         return test.model_copy(update={field: (*getattr(test, field), NO_LEAK)})
 

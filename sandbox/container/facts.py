@@ -82,6 +82,16 @@ def runc_told(version: str) -> str:
     )
 
 
+def runtime_mend(runtime: str) -> str:
+    """What to do about a runtime that fails the self-test."""
+    if runtime.startswith("runsc"):
+        return (
+            "a newer gVisor on the systrap platform (its own threads count against the limit of processes, and builds"
+            " of 2022 break on that and on sized tmpfs), or the engine's own runtime"
+        )
+    return "look at the engine's version and control groups, or use bubblewrap"
+
+
 def users_mend(info: Mapping[str, Any]) -> str:
     """What to add to a container that could not be started, where the engine maps users."""
     if options_of(info) & {"rootless", "userns"}:

@@ -68,19 +68,20 @@ async def prove(backend: SandboxBackend, kind: Backend, version: str, detail: di
     )
 
 
-def insist(test: SelfTest, mend: str) -> SelfTest:
-    """The test when all claims hold. Raises SandboxUnavailableError naming those that do not, each with its mend."""
-    if test.failed:
+class ClaimsError(SandboxUnavailableError):
+    """A backend works, and does not keep all claims; ``test`` tells which."""
+
+    def __init__(self, test: SelfTest, mend: str) -> None:
+        head = f"{test.backend} {test.version} does not keep: {', '.join(test.failed)}. It is not used; mend:"
         lines = (f"    {name}: {MENDS.get(name, mend)}" for name in test.failed)
-        raise SandboxUnavailableError(
-            "\n".join(
-                (
-                    f"{test.backend} {test.version} does not keep: {', '.join(test.failed)}. It is not used; mend:",
-                    *lines,
-                    f"    else: {mend}",
-                )
-            )
-        )
+        super().__init__("\n".join((head, *lines, f"    else: {mend}")))
+        self.test = test
+
+
+def insist(test: SelfTest, mend: str) -> SelfTest:
+    """The test when all claims hold. Raises ClaimsError naming those that do not, each with its mend."""
+    if test.failed:
+        raise ClaimsError(test, mend)
     return test
 
 

@@ -140,7 +140,7 @@ def profile_of(spec: SandboxSpec) -> Profile:
         folders=(
             Folder(path=WORK, size=limits.disk, inodes=_inodes(limits.disk), mode=0o755),
             Folder(path=HOME, size=limits.disk, inodes=_inodes(limits.disk), mode=0o700),
-            Folder(path=TMP, size=_TMP, inodes=_inodes(_TMP), mode=0o1777),
+            Folder(path=TMP, size=max(_TMP, limits.disk // 2), inodes=_inodes(limits.disk), mode=0o1777),
             Folder(path=SHM, size=_SHM, inodes=_inodes(_SHM), mode=0o1777, executable=False),
         ),
         file_size=limits.disk,

@@ -49,6 +49,28 @@ _SETTINGS = (
 )
 
 
+async def tracked_files(folder: Path) -> tuple[bytes, ...] | None:
+    """What the person's own checkout at ``folder`` tracks below it; None where it is no checkout.
+
+    The one call outside a directory of ours: it reads the index alone, with our settings over those of the checkout.
+    Raises WorkspaceError with git's own words, for example where the checkout belongs to another user.
+    """
+    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    process = await asyncio.create_subprocess_exec(
+        *("git", "-C", str(folder), *settings, "ls-files", "-z", "--cached"),
+        env=_ENVIRONMENT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    if process.returncode == 0:
+        return tuple(dict.fromkeys(out.split(b"\0")[:-1]))
+    if b"not a git repository" in err:
+        return None
+    raise WorkspaceError(f"git cannot list the files of {folder}: {err.decode('utf-8', 'replace').strip()[-300:]}")
+
+
 class GitDir:
     """A bare git directory that this process owns and nobody else writes."""
 

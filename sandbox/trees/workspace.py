@@ -56,6 +56,19 @@ class Workspace:
         await self._git.run("rev-list", "--objects", "--quiet", commit, "--not", "--all")
         await self._git.run("update-ref", f"refs/bases/{commit}", commit)
 
+    async def begin(self, files: AsyncIterator[bytes], *, limit: int) -> SealedTree:
+        """A first commit out of a folder's tar stream, kept under refs/bases/; its id is the ``base`` of the answer.
+
+        What is no content of git's, or too much, is named in ``left_out``. Raises WorkspaceError.
+        """
+        await self._git.create()
+        empty = (await self._git.run("mktree")).decode().strip()
+        root = (await self._git.run("commit-tree", empty, "-m", "empty")).decode().strip()
+        sealed = await self.seal(root, files, limit=limit)
+        commit = (await self._git.run("commit-tree", sealed.tree, "-m", "as it was")).decode().strip()
+        await self._git.run("update-ref", f"refs/bases/{commit}", commit)
+        return sealed.model_copy(update={"base": commit, "base_tree": sealed.tree})
+
     async def has(self, commit: str) -> bool:
         """Whether the commit is here."""
         if not (self._git.path / "HEAD").exists():
@@ -161,6 +174,11 @@ class Workspace:
         """A unified diff from a commit to a tree, for people."""
         out = await self._git.run("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", base, tree)
         return out.decode("utf-8", "replace")
+
+    async def patch(self, base: str, tree: str) -> bytes:
+        """The same with every byte in it, for `git apply`."""
+        how = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--binary", "--full-index")
+        return await self._git.run("diff", *how, base, tree)
 
     async def _entries(self, tree: str) -> dict[bytes, Blob]:
         out = await self._git.run("ls-tree", "-r", "-z", "--full-tree", tree)

@@ -54,6 +54,7 @@ COMMANDS: dict[str, Entry] = {
     "doctor": Entry("doctor", "Examine this installation and say what to mend.", _SETUP),
     "daemon": Entry("daemon", "Run the daemon in the foreground.", _SETUP),
     "pool": Entry("pool.group", "The model servers.", _SETUP),
+    "sandbox": Entry("sandbox.group", "The sandboxes that agents work in.", _SETUP),
     "help": Entry("topics", "Explain exit codes or task files.", _SETUP),
 }
 
@@ -120,7 +121,7 @@ _MENDS: tuple[tuple[type[Exception], str], ...] = (
     (NoEndpointError, "see what is wrong with each server with: swarm pool doctor"),
     (PoolConfigError, "see each server with: swarm pool status"),
     (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
-    (SandboxError, "see what is missing with: swarm doctor"),
+    (SandboxError, "see what this machine can keep with: swarm sandbox doctor"),
 )
 
 

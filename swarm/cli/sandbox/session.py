@@ -1,0 +1,143 @@
+"""One command, or lines one after the other, in a sandbox: its output streamed, Ctrl-C for the command alone."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from sandbox.base import Sandbox
+from sandbox.errors import SandboxPathError
+from sandbox.types import Command, Outcome
+from swarm.cli import screen
+from swarm.cli.clean import clean
+
+_LEAVE = re.compile(r"\s*(exit|logout)(\s+(\d{1,3}))?\s*;?\s*\Z")
+_PROMPT = "sandbox$ "
+INTERRUPTED = 130
+
+
+async def command(box: Sandbox, argv: Sequence[str]) -> int:
+    """Run one command to its end; its exit code."""
+    return await _Session(box).run(Command(argv=tuple(argv)))
+
+
+async def lines(box: Sandbox) -> int:
+    """Run lines of standard input, each in the folder and with the variables of the last; the last exit code.
+
+    A prompt is shown where a person types.
+    """
+    session, code, person = _Session(box), 0, sys.stdin.isatty()
+    with session.attentive():
+        while (line := await asyncio.to_thread(_line, person=person)) is not None:
+            if leaving := _LEAVE.match(line):
+                return int(leaving[3]) & 255 if leaving[3] else code
+            if line.strip():
+                code = await session.run(Command(argv=("sh", "-c", line), session=True))
+    if person:
+        screen.hint("exit")
+    return code
+
+
+def _line(*, person: bool) -> str | None:
+    """The next line, None at the end."""
+    if person:
+        sys.stderr.write(_PROMPT)
+        sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+class _Session:
+    """Runs commands one at a time, and lets Ctrl-C end the one that runs."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+        self._running: asyncio.Task[Outcome] | None = None
+        self._stopped = False
+
+    def attentive(self) -> _Attention:
+        """Ctrl-C goes to the running command while this is held."""
+        return _Attention(self._interrupt)
+
+    async def run(self, asked: Command) -> int:
+        """One command, its output printed as it comes; its exit code. Never raises for what it does."""
+        printer = _Printer()
+        self._running = asyncio.ensure_future(self._box.run(asked, printer.add))
+        self._stopped = False
+        try:
+            with self.attentive():
+                outcome = await self._running
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            printer.end()
+            return INTERRUPTED
+        except SandboxPathError as error:
+            screen.hint(str(error))
+            return 126
+        finally:
+            self._running = None
+        printer.end()
+        _remark(outcome, asked)
+        return outcome.exit_code
+
+    def _interrupt(self) -> None:
+        if self._running is not None and not self._running.done():
+            self._stopped = True
+            self._running.cancel()
+        elif sys.stdin.isatty():
+            sys.stderr.write("\n" + _PROMPT)
+            sys.stderr.flush()
+
+
+class _Attention:
+    """Holds the handler of Ctrl-C, and gives back the one before."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def __enter__(self) -> None:
+        self._before = signal.getsignal(signal.SIGINT)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._act)
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, self._before)
+
+
+class _Printer:
+    """Prints bytes from inside: cleaned for a terminal, so that they cannot steer it, else as they are."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._terminal = sys.stdout.isatty()
+
+    def add(self, data: bytes) -> None:
+        """Some output."""
+        if self._terminal:
+            sys.stdout.write(clean(self._decoder.decode(data)))
+        else:
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """Whatever is still held back."""
+        if self._terminal:
+            sys.stdout.write(clean(self._decoder.decode(b"", final=True)))
+        sys.stdout.flush()
+
+
+def _remark(outcome: Outcome, asked: Command) -> None:
+    """What a person has to know beside the output."""
+    words = shlex.join(asked.argv[2:] if asked.session else asked.argv)[:60]
+    if outcome.cut:
+        screen.hint(f"[{outcome.cut} bytes of output were left out in the middle]")
+    if outcome.timed_out:
+        screen.hint(f"[stopped after {outcome.seconds:.0f} s: {words}; sandbox.limits.wall is the limit]")
+    if outcome.out_of_memory:
+        screen.hint("[the kernel killed something for want of memory; sandbox.limits.memory is the limit]")

@@ -1,0 +1,226 @@
+"""mini-swe-agent, unmodified, does a task inside a bubblewrap sandbox: installed by the set-up phase from the package
+registry, its models reached through the sandbox's one way out, its change sealed, checked and delivered.
+
+The models are a pretend server that follows a script, and the embedded one, real and tiny, held to a form by a grammar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from house import House
+from pool.pretend.script import Recorded, Scripted
+from pool.testing import PretendServer, call, pretend_vllm
+from stack import Layout, Stack, git, prepare, weights
+from swarm.agents import RECIPES
+from tests.acceptance.conftest import SAMPLE, WORDS
+
+pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.model, pytest.mark.timeout(1200)]
+
+PROBE = """python3 - <<'END'
+import json, os, socket, subprocess
+
+def tries(host, port):
+    try:
+        socket.create_connection((host, port), 2).close()
+    except OSError as error:
+        return str(error)
+    return "reached"
+
+try:
+    found = str(socket.getaddrinfo("pypi.org", 443))
+except OSError as error:
+    found = str(error)
+grep = "grep -rlE 'canary-[0-9a-f]{{48}}' /home /tmp /work /etc /run /var /proc/[0-9]*/environ 2>/dev/null"
+told = {{
+    "env": dict(os.environ),
+    "found": found,
+    "outside": tries("192.0.2.1", 443),
+    "server": tries("127.0.0.1", {port}),
+    "registries": tries("127.0.0.1", 8089),
+    "models": tries("127.0.0.1", 8088),
+    "routes": open("/proc/net/route").read().splitlines()[1:],
+    "canary": subprocess.run(grep, shell=True, capture_output=True, text=True).stdout,
+    "user": os.getuid(),
+}}
+print("PROBED" + json.dumps(told))
+END"""
+MEND = "sed -i '/value > high/{n;s/low/high/}' meterkit/scale.py && python3 -m pytest -q 2>&1 | tail -n 1"
+DONE = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+GRAMMAR = f"""\
+root ::= "```mswea_bash_command\\necho " [a-z]{{3,12}} " > note.txt && {DONE}\\n```"
+"""
+TINY = """\
+model:
+  model_class: litellm_textbased
+  model_kwargs:
+    max_tokens: 100
+    extra_body:
+      grammar: |
+        {grammar}
+"""
+POOL = """
+[[pool.endpoints]]
+name = "scripted"
+url = "{url}"
+tier = "small"
+[pool.embedded]
+enabled = true
+weights = "{weights}"
+window = 8192
+parallel = 1
+[sandbox]
+backend = "bwrap"
+[sandbox.limits]
+memory = 2147483648
+disk = 1073741824
+[sandbox.egress.packages]
+mirrors = ["pypi.org:443", "files.pythonhosted.org:443"]
+[agents.tiny]
+setup = {setup}
+command = '''printf %s "$TINY" > "$HOME/tiny.yaml"; exec "$HOME/mini/bin/mini" --model "openai/$SWARM_MODEL" \
+--task "$SWARM_TASK" --yolo --exit-immediately --output "$HOME/trajectory.json" \
+--config mini_textbased.yaml --config "$HOME/tiny.yaml"'''
+[agents.tiny.env]
+TINY = {tiny}
+{env}
+"""
+
+
+def words(text: str) -> str:
+    """As a TOML string."""
+    return json.dumps(text)
+
+
+def pool_of(server: PretendServer) -> str:
+    recipe = RECIPES["mini-swe-agent"]
+    env = "\n".join(f"{name} = {words(value)}" for name, value in recipe.env.items())
+    tiny = TINY.format(grammar=GRAMMAR.strip())
+    setup = json.dumps(list(recipe.setup))
+    return POOL.format(url=server.url, weights=weights(), setup=setup, tiny=words(tiny), env=env)
+
+
+@contextmanager
+def served() -> Iterator[PretendServer]:
+    """A pretend server in a thread of its own; it plays the next step of whatever conversation it is asked in."""
+    started, stop, servers = threading.Event(), asyncio.Event(), list[PretendServer]()
+
+    def script(recorded: Recorded) -> Scripted | None:
+        if not recorded.body.get("tools"):
+            return None
+        said = sum(message["role"] == "assistant" for message in recorded.body["messages"])
+        steps = (PROBE.format(port=int(servers[0].url.rsplit(":", 1)[1].split("/")[0])), MEND, DONE)
+        return call("bash", command=steps[min(said, 2)])
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with pretend_vllm(script, window=100_000) as server:
+            servers.append(server)
+            started.set()
+            await stop.wait()
+
+    loops: list[asyncio.AbstractEventLoop] = []
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield servers[0]
+    finally:
+        loops[0].call_soon_threadsafe(stop.set)
+        thread.join(30)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A running stack, the secret that only its broker has, and the scripted server."""
+
+    stack: Stack
+    canary: str
+    server: PretendServer
+
+
+@pytest.fixture(scope="module")
+def inside(installed: Path, one_user: House) -> Iterator[Inside]:
+    """One stack for all tests: the agent is installed once."""
+    base = installed / "agents"
+    base.mkdir()
+    with served() as server:
+        stack, canary = prepare(Layout(base), one_user, (SAMPLE,), pool_of(server))
+        try:
+            stack.start()
+            yield Inside(stack, canary, server)
+        finally:
+            stack.stop()
+            print(stack.daemon.tail())  # noqa: T201 - pytest shows it when a test fails
+
+
+def done(inside: Inside, *options: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A task's end and its journal."""
+    inside.server.requests.clear()
+    ran = inside.stack.swarm("submit", "--repo", "sample", *options, "--wait", WORDS, seconds=900)
+    view = inside.stack.newest()
+    assert view["state"] not in {"infra_failed", "queued", "running"}, ran.stdout + ran.stderr
+    return view, inside.stack.journal(view["task"]["id"])
+
+
+def of(journal: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [step["data"] for step in journal if step["kind"] == kind]
+
+
+def test_agent_of_others_turns_a_task_into_a_pull_request(inside: Inside) -> None:
+    view, journal = done(inside, "--agent", "mini-swe-agent")
+    assert view["state"] == "delivered", view["reason"]
+    assert len(inside.stack.pulls("sample")) == 1
+    repository = inside.stack.layout.repository("sample")
+    assert "return high" in git(repository, "show", f"{view['branch']}:meterkit/scale.py")
+    assert of(journal, "sealed")[-1]["files"] == ["meterkit/scale.py"]
+    assert view["report"]["fixed"]
+    # its models were asked through the way out: one session, charged to the task by the server's own counts
+    asked = [one for one in inside.server.requests if one.body.get("tools")]
+    assert len(asked) == len(of(journal, "model_call")) == view["spent"]["steps"] == 3
+    assert {one.headers["x-session-id"] for one in asked} == {view["attempts"][0]["id"]}
+    assert view["spent"]["tokens"] == sum(step["tokens"] for step in of(journal, "model_call")) > 0
+    assert "COMPLETE_TASK" in "\n".join(step["text"] for step in of(journal, "output"))
+
+
+def test_agent_inside_finds_no_other_network_and_no_key(inside: Inside) -> None:
+    done(inside, "--agent", "mini-swe-agent")
+    messages = inside.server.requests[-1].body["messages"]
+    assert inside.canary not in json.dumps(messages)
+    outputs = [json.loads(one["content"])["output"] for one in messages if one["role"] == "tool"]
+    probed = json.loads(next(one for one in outputs if one.startswith("PROBED")).removeprefix("PROBED"))
+    assert probed["models"] == "reached"
+    assert "reached" not in (probed["outside"], probed["server"], probed["registries"])
+    assert "443" not in probed["found"]
+    assert (probed["routes"], probed["canary"], probed["user"] >= 70000) == ([], "", True)
+    keys = {name: value for name, value in probed["env"].items() if "KEY" in name or "TOKEN" in name}
+    assert set(keys.values()) == {"sandbox"}
+
+
+def test_spent_budget_stops_the_agent_and_keeps_its_work(inside: Inside) -> None:
+    view, journal = done(inside, "--agent", "mini-swe-agent", "--max-steps", "2", "--attempts", "1")
+    assert view["state"] == "limit_hit", view
+    assert "2 of 2 steps are spent" in view["reason"]
+    assert len([one for one in inside.server.requests if one.body.get("tools")]) == 2
+    assert view["attempts"][0]["salvage"]
+    assert "the budget of this task is spent" in "\n".join(step["text"] for step in of(journal, "output"))
+
+
+def test_agent_asks_a_real_model_and_its_commands_run_inside(inside: Inside) -> None:
+    view, journal = done(inside, "--agent", "tiny", "--tier", "embedded", "--attempts", "1")
+    asked = of(journal, "model_call")
+    assert {step["tier"] for step in asked} == {"embedded"}
+    assert view["spent"]["tokens"] == sum(step["tokens"] for step in asked) > 100
+    assert of(journal, "command")[-1]["exit_code"] == 0
+    assert of(journal, "sealed")[-1]["files"] == ["note.txt"]
+    assert view["state"] == "checks_failed"  # a note mends nothing, and the checks say so
+    assert inside.server.requests == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -48,6 +49,8 @@ from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest
 from swarm.ways_out import ways_out
 from swarm.work import Strategy
 from swarm.workroom import SAVE_LIMIT
+
+log = logging.getLogger(__name__)
 
 BROKER_PATIENCE = 45.0  # seconds that a delivery waits for a broker that is being restarted
 ASK_PATIENCE = 2.0  # seconds to ask the broker something while a person waits
@@ -193,7 +196,11 @@ async def _rooms(
             backend,
             shelves.setups,
             templates=config.templates,
-            denied=lambda labels: tuple(each.line for each in denied.of(labels.get("task", ""), "setup")),
+            told=lambda commands: log.info("a set-up begins: %s", commands),
+            denied=lambda labels: tuple(
+                f"{each.method} {each.host}:{each.port}{each.path}: {each.reason}"
+                for each in denied.of(labels.get("task", ""), "setup")
+            ),
         )
         rooms = Rooms(
             backend,

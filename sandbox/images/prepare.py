@@ -33,7 +33,8 @@ LAYER = "layer"  # label that names what was laid into a sandbox
 _KEY = re.compile(r"[0-9a-f]{64}")
 _TAIL = 20  # lines of output told of a command that failed
 _CHUNK = 1 << 20
-_PLAIN = 256  # layers of which is remembered that forking is no gain
+_FILES = ("facts.json", "index.json", "layer.tar")
+_PLAIN = 256  # layers of which is remembered that they are sound, or that forking them is no gain
 # What is unpacked on the way to being installed is larger than a sandbox's /tmp.
 _ROOMY = 'export TMPDIR="$HOME/.setup-tmp"; mkdir -p -- "$TMPDIR"; exec /bin/sh -c "$1"'
 # Downloads that a package manager keeps are of no use without a network.
@@ -105,6 +106,7 @@ class Preparer:
     denied: Callable[[Mapping[str, str]], tuple[str, ...]] = lambda _: ()
     _ready: OrderedDict[str, _Template] = field(default_factory=OrderedDict)
     _plain: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _seen: OrderedDict[str, tuple[tuple[int, int], ...]] = field(default_factory=OrderedDict)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
@@ -129,7 +131,7 @@ class Preparer:
     def furniture(self, layer: str) -> Index | None:
         """What a layer put into a workspace, by the label of its sandbox; None where it is not kept any more."""
         place = self.shelf.folder / layer
-        if not _KEY.fullmatch(layer) or not _sound(place):
+        if not _KEY.fullmatch(layer) or not self._sound(place):
             return None
         return Index.loads((place / "index.json").read_text())
 
@@ -140,6 +142,20 @@ class Preparer:
         for template in ready:
             await template.stack.aclose()
 
+    def _sound(self, folder: Path) -> bool:
+        """Whether a kept layer is what was written; read whole once, then again only when its files look different."""
+        try:
+            stamp = tuple((each.stat().st_ino, each.stat().st_mtime_ns) for each in map(folder.joinpath, _FILES))
+        except OSError:
+            return False
+        if self._seen.get(folder.name) != stamp:
+            if not _intact(folder):
+                return False
+            while len(self._seen) >= _PLAIN:
+                self._seen.popitem(last=False)
+            self._seen[folder.name] = stamp
+        return True
+
     # The set-up and its layer
 
     @asynccontextmanager
@@ -149,7 +165,7 @@ class Preparer:
         async def make(folder: Path) -> None:
             await self._set_up(spec, base, setup, folder)
 
-        async with self.shelf.hold(name, make, _sound) as folder:
+        async with self.shelf.hold(name, make, self._sound) as folder:
             text = await asyncio.to_thread((folder / "index.json").read_text)
             yield _Layer(name, folder, Index.loads(text))
 
@@ -298,8 +314,7 @@ def _last(outcome: Outcome) -> str:
     return "\n".join(outcome.text.splitlines()[-_TAIL:])[-4000:] or "(nothing)"
 
 
-def _sound(folder: Path) -> bool:
-    """Whether a kept layer is what was written."""
+def _intact(folder: Path) -> bool:
     try:
         facts = json.loads((folder / "facts.json").read_text())
         return bool(

@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -113,7 +112,7 @@ class Realiser:
 
     async def _built(self, source: Dockerfile, checkout: Checkout | None, stack: AsyncExitStack) -> str:
         """Built at most once per content of its context in this process; the engine keeps its own layers besides."""
-        engine, spare = self._engine(source), await self._spare(stack)
+        engine, spare = self._engine(source), stack.enter_context(self.shelf.spare())
         context = spare / "context.tar"
         if source.folder is not None:
             await asyncio.to_thread(pack_folder, source.folder / source.context, context)
@@ -142,7 +141,7 @@ class Realiser:
             if known is None or await engine.image_id(known) is None:
                 contents = await asyncio.to_thread(asyncio.run, look(archive))
                 if not contents.image:
-                    whole = await self._spare(stack) / "image.tar"
+                    whole = stack.enter_context(self.shelf.spare()) / "image.tar"
                     await asyncio.to_thread(asyncio.run, wrapped(archive, whole))
                     archive = whole
                 known = await engine.load_image(archive)
@@ -161,7 +160,7 @@ class Realiser:
             name = found.removeprefix("sha256:")
 
         async def make(folder: Path) -> None:
-            spare, env = await self._spare(stack), dict[str, str]()
+            spare, env = stack.enter_context(self.shelf.spare()), dict[str, str]()
             whole = archive
             if whole is None:
                 engine, whole = self._engine(source), spare / "export.tar"
@@ -183,7 +182,7 @@ class Realiser:
             raise ImageError(f"there is no image at {source.path}; mend: correct the setting, or put one there")
         if isinstance(source, Archive):
             return source.path
-        packed = await self._spare(stack) / "folder.tar"
+        packed = stack.enter_context(self.shelf.spare()) / "folder.tar"
         await asyncio.to_thread(pack_folder, source.path, packed)
         return packed
 
@@ -193,13 +192,6 @@ class Realiser:
         if key not in self._known:
             self._remember(key, await asyncio.to_thread(_digest, archive))
         return self._known[key]
-
-    async def _spare(self, stack: AsyncExitStack) -> Path:
-        """A folder for the time being, on the shelf's disk."""
-        self.shelf.prepare()
-        made = tempfile.TemporaryDirectory(dir=self.shelf.folder, prefix=".spare-")
-        stack.callback(made.cleanup)
-        return Path(made.name)
 
     def _remember(self, key: str, value: str) -> None:
         while len(self._known) >= _REMEMBERED:

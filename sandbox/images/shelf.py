@@ -14,8 +14,8 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,22 @@ class Shelf:
                 f"{self.folder} has to be a folder of this user with mode {self._mode:o}, since others could put "
                 f"programs into sandboxes there; mend: look who wrote there, then remove it"
             )
+
+    @contextmanager
+    def spare(self) -> Iterator[Path]:
+        """A folder for the time being, on the shelf's disk; of a process that was killed, the next maker removes it."""
+        self.prepare()
+        place = self.folder / f".spare-{secrets.token_hex(4)}"
+        new = place.with_name(f".making{place.name}")  # nobody takes it for one that was left before it is locked
+        new.mkdir(mode=0o700)
+        lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            new.rename(place)
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+            os.close(lock)
 
     def kept(self) -> tuple[Kept, ...]:
         """What is there, the least recently used first."""
@@ -160,6 +176,14 @@ class Shelf:
             if lock is not None:
                 shutil.rmtree(new, ignore_errors=True)
                 os.close(lock)
+        for spare in self.folder.glob(".spare-*/"):
+            with contextlib.suppress(OSError):
+                lock = os.open(spare, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(spare, ignore_errors=True)
+                finally:
+                    os.close(lock)
 
     def _remove(self, name: str) -> bool:
         lock = _try(self._lock(name), fcntl.LOCK_EX)

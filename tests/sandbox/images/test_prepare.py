@@ -106,6 +106,7 @@ async def test_a_setup_is_there_in_every_sandbox_and_ran_once(house: House, temp
     assert all(not box.work.exists() for box in house.backend.opened)
 
 
+@pytest.mark.slow
 async def test_twenty_tasks_that_ask_at_once_set_up_once(house: House) -> None:
     one, other = house.preparer(), house.preparer()  # as two processes would
     done = setup("sleep 0.3; echo lib >lib")

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from sandbox.base import Exit, Exits, OnOutput
 from sandbox.errors import SandboxError, SandboxLostError, SandboxPathError, SandboxUnavailableError
@@ -57,6 +58,9 @@ class ResidentSandbox:
         self._talk: Conversation | None = None
         self._closed = self._dirty = False
         self._packing = 0
+        self._going: set[Channel] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def name(self) -> str:
@@ -81,9 +85,8 @@ class ResidentSandbox:
 
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:
         """As the protocol says."""
-        channel = (await self._ready()).ask("read", encoded(relative(path)), max(0, limit))
         kept = bytearray()
-        async with self._within(channel, self._profile.wall, "reading took longer than the wall limit"):
+        async with self._asking("reading", "read", encoded(relative(path)), max(0, limit)) as channel:
             while data := await channel.read():
                 kept += data
                 if len(kept) > limit:
@@ -94,8 +97,7 @@ class ResidentSandbox:
 
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """As the protocol says."""
-        channel = (await self._ready()).ask("write", encoded(relative(path)), executable)
-        async with self._within(channel, self._profile.wall, "writing took longer than the wall limit"):
+        async with self._asking("writing", "write", encoded(relative(path)), executable) as channel:
             await channel.feed(_once(data))
             await channel.finish()
         _refused(path, channel)
@@ -130,8 +132,13 @@ class ResidentSandbox:
 
     @asynccontextmanager
     async def quiet(self) -> AsyncIterator[None]:
-        """Nothing runs inside meanwhile, not even the supervisor; the next call starts one again."""
+        """Nothing runs inside meanwhile, not even the supervisor; the next call starts one again.
+
+        What is being read, written or exported may come to its end before, unless that takes long.
+        """
         async with self._turn, self._starting:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), _START)
             await self._hang_up()
             await self._cell.clear()
             self._dirty = False
@@ -139,8 +146,7 @@ class ResidentSandbox:
 
     async def ping(self) -> None:
         """Have a supervisor that answers. Raises SandboxLostError."""
-        channel = (await self._ready()).ask("ping")
-        async with self._within(channel, _START, "the supervisor does not answer"):
+        async with self._asking("an answer", "ping") as channel:
             await channel.finish()
 
     async def close(self) -> None:
@@ -222,7 +228,7 @@ class ResidentSandbox:
         return env | ({"HOME": self._setting.start.home} if env["HOME"] == HOME else {})
 
     async def _pack(self, place: str, limit: int) -> AsyncGenerator[bytes, None]:
-        channel = (await self._ready()).ask("pack", encoded(place))
+        channel = self._begun((await self._ready()).ask("pack", encoded(place)))
         until, seen = time.monotonic() + self._profile.wall, 0
         self._packing += 1
         try:
@@ -236,30 +242,41 @@ class ResidentSandbox:
             raise SandboxError(f"{self.name} cannot be exported: it took longer than the wall limit") from None
         finally:
             self._packing -= 1
-            channel.close()
+            self._over(channel)
         if channel.refused is not None:
             raise SandboxError(f"{self.name} cannot be exported: {channel.refused}")
 
     async def _unpack(self, place: str, stream: AsyncIterator[bytes]) -> None:
-        channel = (await self._ready()).ask("unpack", encoded(place))
-        async with self._within(channel, self._profile.wall, "filling it took longer than the wall limit"):
+        async with self._asking("filling it", "unpack", encoded(place)) as channel:
             await channel.feed(stream)
             await channel.finish()
         if channel.refused is not None:
             raise SandboxError(f"the workspace of {self.name} cannot be filled: {channel.refused}")
 
     @asynccontextmanager
-    async def _within(self, channel: Channel, seconds: float, words: str) -> AsyncIterator[None]:
-        """Raises SandboxError with the words when it takes longer; whatever happens, the request is given up then."""
+    async def _asking(self, doing: str, *words: Any) -> AsyncIterator[Channel]:
+        """A request that is over when this is left. Raises SandboxError when it takes longer than the wall limit."""
+        channel = self._begun((await self._ready()).ask(*words))
         try:
-            async with asyncio.timeout(seconds) as limit:
-                yield
+            async with asyncio.timeout(self._profile.wall) as limit:
+                yield channel
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise SandboxError(f"{self.name}: {words}") from None
+            raise SandboxError(f"{self.name}: {doing} took longer than the wall limit") from None
         finally:
-            channel.close()
+            self._over(channel)
+
+    def _begun(self, channel: Channel) -> Channel:
+        self._going.add(channel)
+        self._idle.clear()
+        return channel
+
+    def _over(self, channel: Channel) -> None:
+        channel.close()
+        self._going.discard(channel)
+        if not self._going:
+            self._idle.set()
 
     async def _stop(self, channel: Channel) -> None:
         """Let a command that nobody waits for any more leave nothing."""

@@ -48,7 +48,7 @@ class ModelExit:
         self._key = key
         self._requests = Places(config.requests, "requests to models")
         self._connections = Places(config.requests * _CONNECTIONS, "connections to the model gateway")
-        self._passed = [name for name in config.passed if name not in config.headers]
+        self._ours = {b"authorization", b"x-api-key", *(name.lower().encode() for name in config.headers)}
 
     @property
     def port(self) -> int:
@@ -119,7 +119,8 @@ class ModelExit:
         ours = {name: labels.get(label, "") for name, label in self._config.headers.items()}
         ours |= {"authorization": f"Bearer {self._key}"} if self._key else {}
         told = [(n.encode(), v.encode()) for n, v in ours.items() if v and v.isascii() and v.isprintable()]
-        return (*onward(asked.fields, self._passed), *told)
+        theirs = [(n, v) for n, v in onward(asked.fields, self._config.passed) if n not in self._ours]
+        return (*theirs, *told)
 
 
 def _is(path: str, allowed: str) -> bool:

@@ -175,6 +175,17 @@ async def test_what_the_sandbox_says_of_itself_is_replaced_or_dropped(way: Way, 
     assert not fields.keys() & {"authorization", "x-api-key", "x-request-class", "x-forwarded-for", "cookie"}
 
 
+async def test_what_is_set_here_is_never_passed_on_however_much_is_listed(way: Way, gateway: Gateway) -> None:
+    forged = {"Authorization": "stolen", "X-Api-Key": "stolen", "X-User-Id": "another", "X-Task": "another", "X-B": "b"}
+    exit_ = way(passed=("x-*", "authorization"), headers={"X-Task": "task", "x-user-id": "absent"})
+    async with opened(exit_) as port, agent(port) as client:
+        assert (await client.get("/v1/models", headers=forged)).status_code == 200
+    [(_, _, fields, _)] = gateway.seen
+    assert "stolen" not in fields.values()
+    assert "another" not in fields.values()
+    assert (fields["x-b"], fields["x-task"]) == ("b", "T7")
+
+
 @pytest.mark.parametrize(
     "path",
     [

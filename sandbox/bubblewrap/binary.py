@@ -42,7 +42,7 @@ async def find_bwrap(place: str) -> Bwrap:
     """
     found: list[Bwrap] = []
     reasons: list[str] = []
-    for path, origin in _candidates():
+    for path, origin in candidates():
         said = await run_process([str(path), "--version"], {"PATH": PATH}, timeout=10, output=1024)
         version = version_in(said.output.decode("utf-8", "replace"))
         if version is None or version < OLDEST:
@@ -70,7 +70,8 @@ def version_in(said: str) -> tuple[int, ...] | None:
     return tuple(int(part or 0) for part in match.groups()) if match else None
 
 
-def _candidates() -> list[tuple[Path, str]]:
+def candidates() -> list[tuple[Path, str]]:
+    """Every bubblewrap that is here, and where it came from."""
     system = shutil.which("bwrap", path=PATH)
     wheel = _in_wheel()
     return [*([(Path(system), "system")] if system else []), *([(wheel, "wheel")] if wheel else [])]

@@ -271,7 +271,7 @@ class TestCancel:
             view = await bench.coordinator.cancel(name)
             assert view.state is TaskState.CANCELLED
             kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
-            assert bench.backend.opened[-1].closed
+            assert not bench.backend.opened[-1].folder.exists()
         assert kept is not None
         assert kept.changed
         assert bench.broker.pulls(name) == 0
@@ -283,7 +283,7 @@ class TestCancel:
             await bench.until_step(name, "phase_started", phase="check")
             view = await bench.coordinator.cancel(name)
         assert view.state is TaskState.CANCELLED
-        assert all(sandbox.closed for sandbox in bench.backend.opened)
+        assert not any(sandbox.folder.exists() for sandbox in bench.backend.opened)
 
     async def test_while_the_base_is_fetched(self, bench: Any, own_broker: Any, name: str) -> None:
         bench.broker, bench.patience = own_broker, 30.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.bubblewrap.binary import candidates
 from swarm.cli import examine, judge
 from swarm.config import RepositoryConfig
 from swarm.config_file import SYSTEM
@@ -188,10 +188,12 @@ def test_the_daemon_refuses_to_start_without_docker(installation, tmp_path: Path
 @pytest.mark.root
 def test_the_daemon_refuses_to_start_with_neither_docker_nor_bubblewrap(installation, tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(BARE)
-    bwrap = shutil.which("bwrap")
-    assert bwrap
-    # In a mount namespace of its own, bubblewrap is covered by a file that cannot be run.
-    hidden = f"mount --bind /dev/null {bwrap} && exec {sys.executable} -m swarm daemon"
+    # In a mount namespace of its own, every bubblewrap is covered by a file that cannot be run.
+    there = [str(path) for path, _ in candidates()]
+    assert there
+    hidden = " && ".join(
+        [*(f"mount --bind /dev/null {path}" for path in there), f"exec {sys.executable} -m swarm daemon"]
+    )
     done = subprocess.run(
         ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", hidden],
         env=installation.env | {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"},

@@ -54,7 +54,7 @@ COMMANDS: dict[str, Entry] = {
     "doctor": Entry("doctor", "Examine this installation and say what to mend.", _SETUP),
     "daemon": Entry("daemon", "Run the daemon in the foreground.", _SETUP),
     "pool": Entry("pool.group", "The model servers.", _SETUP),
-    "sandbox": Entry("sandbox.group", "The sandboxes that agents work in.", _SETUP),
+    "sandbox": Entry("sandbox.group", "The sandboxes.", _SETUP),
     "help": Entry("topics", "Explain exit codes or task files.", _SETUP),
 }
 

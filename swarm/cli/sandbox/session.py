@@ -23,7 +23,9 @@ INTERRUPTED = 130
 
 async def command(box: Sandbox, argv: Sequence[str]) -> int:
     """Run one command to its end; its exit code."""
-    return await _Session(box).run(Command(argv=tuple(argv)))
+    session = _Session(box)
+    with session.attentive():
+        return await session.run(Command(argv=tuple(argv)))
 
 
 async def lines(box: Sandbox) -> int:
@@ -70,8 +72,7 @@ class _Session:
         self._running = asyncio.ensure_future(self._box.run(asked, printer.add))
         self._stopped = False
         try:
-            with self.attentive():
-                outcome = await self._running
+            outcome = await self._running
         except asyncio.CancelledError:
             if not self._stopped:
                 raise

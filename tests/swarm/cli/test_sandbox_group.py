@@ -1,0 +1,194 @@
+"""`swarm sandbox`: told in words, refused in words, and a prompt that behaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.reaping import prune_plan
+from sandbox.types import LeftBehind, SelfTest
+from swarm.cli.sandbox import doctor, machine, prune
+
+SESSION = """
+import asyncio, sys
+from sandbox.testing import ScriptedBackend
+from sandbox.types import Limits, SandboxSpec
+from swarm.cli.sandbox import session
+
+async def main():
+    backend = ScriptedBackend()
+    try:
+        async with backend.open(SandboxSpec(limits=Limits(output=4096, wall=20))) as box:
+            return await (session.command(box, sys.argv[1:]) if sys.argv[1:] else session.lines(box))
+    finally:
+        await backend.close()
+
+sys.exit(asyncio.run(main()))
+"""
+
+
+def piped(text: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-c", SESSION, *words], input=text.encode(), capture_output=True, timeout=60, check=False
+    )
+
+
+def test_lines_share_folder_and_variables_and_the_last_code_is_the_commands() -> None:
+    done = piped("mkdir d\ncd d\nexport A='b c'\npwd\n\necho \"$A\"; (exit 5)\n")
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].endswith("/d")
+    assert lines[1:] == ["b c"]
+    assert done.returncode == 5
+    assert b"sandbox$" not in done.stderr
+
+
+def test_exit_leaves_with_its_code_or_the_last_one() -> None:
+    assert piped("false\nexit\necho never\n").returncode == 1
+    left = piped("exit 9\necho never\n")
+    assert (left.returncode, left.stdout) == (9, b"")
+
+
+def test_bytes_come_out_as_they_are_where_no_person_looks() -> None:
+    done = piped("", "printf", "\\377\\000\\033[31m")
+    assert (done.stdout, done.returncode) == (b"\xff\x00\x1b[31m", 0)
+    missing = piped("", "no-such-program")
+    assert missing.returncode == 127
+
+
+def test_what_was_left_out_of_the_output_is_told() -> None:
+    done = piped("", "sh", "-c", "yes | head -c 100000")
+    assert b"bytes of output were left out" in done.stderr
+
+
+def until(fd: int, wanted: bytes, patience: float = 30) -> bytes:
+    """What a terminal shows until a word appears. Fails when it does not."""
+    seen, end = b"", time.monotonic() + patience
+    os.set_blocking(fd, False)
+    while wanted not in seen:
+        assert time.monotonic() < end, seen
+        try:
+            seen += os.read(fd, 4096)
+        except BlockingIOError:
+            time.sleep(0.02)
+    return seen
+
+
+def test_on_a_terminal_ctrl_c_ends_the_command_and_not_the_session() -> None:
+    lead, follow = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", SESSION], stdin=follow, stdout=follow, stderr=follow, start_new_session=True
+    )
+    try:
+        os.close(follow)
+        until(lead, b"sandbox$ ")
+        os.write(lead, b"echo begun; sleep 3456\n")
+        until(lead, b"\r\nbegun")
+        child.send_signal(signal.SIGINT)
+        until(lead, b"sandbox$ ")
+        os.write(lead, b"printf 'cle\\033[31man\\007'; echo; echo alive-$?\n")
+        shown = until(lead, b"alive-0\r\nsandbox$ ")
+        assert b"clean\r\n" in shown
+        assert b"\x1b[31m" not in shown
+        child.send_signal(signal.SIGINT)
+        until(lead, b"sandbox$ ")
+        os.write(lead, b"exit 4\n")
+        assert child.wait(timeout=30) == 4
+    finally:
+        child.kill()
+        child.wait()
+        os.close(lead)
+
+
+def test_explain_tells_each_backend_its_mechanism_without_any_settings(swarm, tmp_path: Path) -> None:
+    ran = swarm("sandbox", "explain", "--network", "packages", "--json", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    rows = {row["property"]: row for row in json.loads(ran.out)["rows"]}
+    assert "packages proxy" in rows["network"]["asked"]
+    assert rows["capabilities"]["docker"] == "cap_drop=ALL"
+    alone = swarm("sandbox", "explain", "--backend", "bwrap", "--verbose", cwd=tmp_path)
+    assert "--unshare-all" in alone.out
+    assert "cap_drop=ALL" not in alone.out
+    assert "io_uring_setup" in alone.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("shell", "/nonexistent"), "is no folder"),
+        (("shell", "--keep", "x.patch"), "--keep needs a DIR"),
+        (("shell", ".", "--keep", "x.patch"), "lies inside"),
+        (("shell", ".", "--keep", "/nonexistent/x.patch"), "is not there"),
+        (("shell", ".", "--keep", "/etc/passwd"), "is there already"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(swarm, tmp_path: Path, words, said: str) -> None:
+    ran = swarm("sandbox", *words, cwd=tmp_path)
+    assert ran.code == 3, ran.err
+    assert said in ran.err
+    assert "mend: " in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_prune_tells_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    mine = LeftBehind(name="swarm-a", labels={}, created=time.time() - 7200, living=False, ours=True)
+    work = LeftBehind(name="swarm-b", labels={"kind": "work", "attempt": "t/1"}, created=1.0, living=True, ours=True)
+    plan = prune.Plan({"bwrap": prune_plan([mine, work])}, {"docker": "no engine\n  answers"}, (), 0)
+    prune._print(plan, remove=False)
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()[1:]] == ["stays", "would"]
+    assert "work of attempt t/1" in told.out
+    assert "2.0 h" in told.out
+    assert "docker could not be asked: answers" in told.err
+    assert "--yes" in told.err
+    document = json.loads(json.dumps(prune._document(plan)))
+    assert {one["name"]: one["removed"] for one in document["sandboxes"]} == {"swarm-a": True, "swarm-b": False}
+
+
+def test_doctor_tells_each_claim_that_does_not_hold_with_its_mend(capsys: pytest.CaptureFixture[str]) -> None:
+    test = SelfTest(backend="bwrap", version="bubblewrap 1", proved=("no ptrace",), failed=("no route out",))
+    doctor._print(doctor.Examined("bwrap", test))
+    told = capsys.readouterr().out
+    assert "fail  bwrap: bubblewrap 1: not all claims hold" in told
+    assert "fail    no route out: does not hold" in told
+    assert "mend: network namespaces must work here" in told
+    doctor._print(doctor.Examined("docker", None, "no engine answers; mend: start it"))
+    assert "mend: start it" in capsys.readouterr().out
+
+
+def test_the_machine_is_told_line_by_line() -> None:
+    found = {one.subject: one for one in machine.kernel()}
+    assert set(found) == {"Landlock", "user namespaces", "control groups", "overlay"}
+    assert all(one.mend for one in found.values() if one.level != "ok")
+    assert machine._landlock(0).level == machine._landlock(4).level == "warn"
+    assert machine._groups("").level == "fail"
+    assert machine._groups("1 2 0:1 / /sys/fs/cgroup rw - cgroup2 none rw").text == "version 2"
+
+
+@pytest.mark.root
+def test_a_copy_goes_in_and_a_patch_comes_out(swarm, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "a").write_text("before\n")
+    words = ("sandbox", "shell", str(top), "--backend", "bwrap", "--keep", str(tmp_path / "x.patch"), "--")
+    ran = swarm(*words, "sh", "-c", "echo after >a; echo --keep; exit 3")
+    assert (ran.code, ran.out) == (3, "--keep\n"), ran.err
+    assert (top / "a").read_text() == "before\n"
+    subprocess.run(["git", "apply", str(tmp_path / "x.patch")], cwd=top, check=True)
+    assert (top / "a").read_text() == "after\n"
+
+
+@pytest.mark.root
+def test_doctor_proves_what_this_machine_can_keep(swarm) -> None:
+    ran = swarm("sandbox", "doctor", "--backend", "bwrap", "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)["backends"][0]
+    assert told["usable"] is True
+    assert "no route out" in told["test"]["proved"]

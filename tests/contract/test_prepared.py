@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import io
+import re
+import subprocess
 import tarfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -91,6 +93,33 @@ async def test_a_setup_that_fills_its_disk_fails_with_words(jail: SandboxBackend
 
 
 # Real images
+
+
+def stranger(target: Path) -> Path:
+    """A file system with a shell and four programs: no Python, no tar, no passwd, no folder of ours."""
+    names = {"/usr/bin/dash": "bin/sh"} | {f"/usr/bin/{name}": f"bin/{name}" for name in ("cat", "ls", "mkdir", "rm")}
+    for program in list(names):
+        for line in subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout.splitlines():
+            if found := re.search(r"(/\S+)", line.partition("=>")[2] or line):
+                names[found[1]] = found[1].lstrip("/")
+    with tarfile.open(target, "w") as tar:
+        for source, name in names.items():
+            tar.add(Path(source).resolve(), name)
+    return target
+
+
+async def test_a_strangers_image_needs_a_shell_and_nothing_else(jail: SandboxBackend, tmp_path: Path) -> None:
+    engine = jail.engine if isinstance(jail, ContainerBackend) else None
+    kind, shelves = "docker" if engine else "bwrap", shelves_in(tmp_path / "state", CONFIG)
+    preparer, realiser = Preparer(jail, shelves.setups), Realiser(kind, engine, shelves.images, CONFIG)
+    done = SetUp(commands=("echo made >made; echo tool >$HOME/tool",), network="none")
+    async with realiser.realise(source_of(str(stranger(tmp_path / "image.tar")))) as image:
+        spec = SPEC.model_copy(update={"image": image.image, "env": {"PATH": "/bin"}})
+        for _ in range(2):
+            async with preparer.open(spec, checkout(), done, Ground(backend=kind, system=image.system)) as prepared:
+                assert await said(prepared.sandbox, "cat made $HOME/tool") == "made\ntool\n"
+                assert "not found" in await said(prepared.sandbox, "tar; python3")
+    await preparer.close()
 
 
 @pytest.fixture(scope="session")

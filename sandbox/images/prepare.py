@@ -91,7 +91,7 @@ class _Template:
 
     @property
     def worth_it(self) -> bool:
-        """Whether a fork has cost less than laying the layer in."""
+        """Whether a fork has cost less than a fresh sandbox with the layer laid in."""
         return not self.forks or self.forked / self.forks < self.filled
 
 
@@ -244,8 +244,8 @@ class Preparer:
     async def _made(self, name: str, spec: SandboxSpec, layer: _Layer) -> _Template:
         async with AsyncExitStack() as stack:
             own = spec.model_copy(update={"labels": {"kind": "template"}})
-            sandbox = await stack.enter_async_context(self.backend.open(own))
             began = time.monotonic()
+            sandbox = await stack.enter_async_context(self.backend.open(own))
             await _fill(sandbox, layer, None, limit=spec.limits.disk)
             filled = time.monotonic() - began
             return _Template(name, sandbox, stack.pop_all(), filled)

@@ -31,8 +31,17 @@ class Handed:
         near, far = socket.socketpair()
         near.setblocking(False)  # noqa: FBT003  positional by its definition
         far.setblocking(False)  # noqa: FBT003
-        await asyncio.get_running_loop().connect_accepted_socket(self._made, far)
-        return await asyncio.open_unix_connection(sock=near)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._made, far)
+        except BaseException:
+            far.close()
+            near.close()
+            raise
+        try:
+            return await asyncio.open_unix_connection(sock=near)
+        except BaseException:
+            near.close()  # the other end closes with it
+            raise
 
     async def close(self) -> None:
         """Take no more, and end what runs with an error that its client can read."""

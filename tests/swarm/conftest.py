@@ -37,7 +37,7 @@ from swarm.rooms import Rooms
 from swarm.rows import Claim, Plan
 from swarm.store import Store
 from swarm.types import Budget, Conclusion, Step, TaskRequest, TaskState, TaskView
-from swarm.work import Work
+from swarm.work import Models, Work
 
 BUG = "def clamp(x, low, high):\n    return max(low, min(x, low))\n"
 GOOD = "def clamp(x, low, high):\n    return max(low, min(x, high))\n"
@@ -200,6 +200,8 @@ class Bench:
     workers: int = 2
     ladder: tuple[str, ...] = ("small", "large")
     repositories: dict[str, RepositoryConfig] = field(default_factory=dict)
+    models: Models | None = None
+    agent_setup: Callable[[str], tuple[str, ...]] = lambda _: ()
     patience: float = 0.5
     offset: float = 0.0  # seconds that the store's clock is ahead
     store: Store = field(init=False)
@@ -243,6 +245,8 @@ class Bench:
                 strategy=lambda name: self.strategies[name],
                 test_command=lambda _: self.test_command,
                 proved=PROVED,
+                models=self.models,
+                agent_setup=self.agent_setup,
             )
 
             def begin(claim: Claim) -> AttemptRun:

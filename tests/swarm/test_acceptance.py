@@ -45,6 +45,14 @@ def test_what_the_request_names_wins() -> None:
     assert (made.budget.steps, made.tier, made.strategy) == (3, "small", "sampled_repair")
 
 
+def test_an_agent_is_known_by_its_recipe_or_by_the_settings() -> None:
+    mine = settings(agents={"mine": {"command": "true"}})
+    assert plan(request(strategy="cli:mini-swe-agent"), settings(), ()).strategy == "cli:mini-swe-agent"
+    assert plan(request(strategy="cli:mine"), mine, ()).strategy == "cli:mine"
+    with pytest.raises(TaskError, match='no agent "mine"'):
+        plan(request(strategy="cli:mine"), settings(), ())
+
+
 def test_the_first_tier_is_the_default_unless_one_is_configured() -> None:
     bare = {"repositories": {"demo": RepositoryConfig(test_command="t")}}
     assert plan(request(), settings(**bare), ()).tier == "small"
@@ -59,6 +67,9 @@ def test_the_first_tier_is_the_default_unless_one_is_configured() -> None:
         ({"repository": "zzzzzz"}, "no repository", "known are: demo, other"),
         ({"capability": ""}, "no capability", "swarm-broker grant"),
         ({"strategy": "agnet"}, "no strategy", "agent"),
+        ({"strategy": "guess"}, "no strategy", "cli:aider"),
+        ({"strategy": "cli:aidre"}, 'no agent "aidre"', 'did you mean "aider"?'),
+        ({"strategy": "cli:codex-xyz"}, 'no agent "codex-xyz"', "known are: mini-swe-agent, aider; another one"),
         ({"tier": "larg"}, "no endpoint serves", "large"),
         ({"repository": "other"}, "no test command", "--test"),
         ({"paths": ("../etc/passwd",)}, "not inside", "relative"),

@@ -74,6 +74,16 @@ def test_options_and_a_file_make_one_request(capsys: Capture, tmp_path: Path) ->
     assert task["budget"] == {"steps": 3, "tokens": 70, "wall": 1800.0, "attempts": 2}  # type: ignore[index]
 
 
+def test_an_agent_of_others_is_a_strategy(capsys: Capture) -> None:
+    task = submitted(capsys, "deliver by another", "--agent", "aider")["task"]
+    assert task["request"]["strategy"] == "cli:aider"  # type: ignore[index]
+
+
+def test_two_ways_to_work_are_refused(capsys: Capture) -> None:
+    assert app.main(["submit", "deliver", "--agent", "aider", "--strategy", "agent"]) == 7
+    assert "two ways to work" in capsys.readouterr().err
+
+
 def test_the_same_key_gives_the_same_task(capsys: Capture) -> None:
     one, two = (submitted(capsys, "deliver", "--idempotency-key", "nightly")["task"] for _ in range(2))
     assert one["id"] == two["id"]  # type: ignore[index]

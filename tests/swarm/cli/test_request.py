@@ -52,6 +52,7 @@ def test_the_only_repository_need_not_be_named() -> None:
         ({"instructions": " \n"}, "no instructions", "--file"),
         ({"instructions": "x"}, "no repository is named", "web, db"),
         ({"instructions": "x", "repository": "web", "tier": "fats"}, 'serves the tier "fats"', "did you mean fast"),
+        ({"instructions": "x", "strategy": "cli:aidre", "repository": "web"}, 'no agent "aidre"', 'mean "aider"'),
         ({"instructions": "x", "repository": "web", "paths": ("../x",)}, "leads out of the repository", "src/"),
         ({"instructions": "x", "repository": "web", "paths": ("/x",)}, "must be relative", "src/"),
         ({"instructions": "x", "repository": "web", "paths": ("a\x1bb",)}, "control", "src/"),

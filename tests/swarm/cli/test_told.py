@@ -55,6 +55,13 @@ def test_each_kind_has_its_sentence(line: Step, words: str) -> None:
     assert words in told(line)
 
 
+def test_what_an_agent_printed_stays_in_lines_and_steers_no_terminal() -> None:
+    first, second = told(step("output", text="\x1b[2Jone\ntwo " + "x" * 500)).splitlines()
+    assert first.endswith("  │ one")
+    assert second.endswith("…")
+    assert len(second) < 200
+
+
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.sampled_from(sorted(_SENTENCES)), st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6))
 def test_odd_data_breaks_no_sentence(kind: str, data: dict[str, Any]) -> None:

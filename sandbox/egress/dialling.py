@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import httpcore
@@ -117,7 +118,9 @@ class _Stream(httpcore.AsyncNetworkStream):
             raise httpcore.WriteError(str(error)) from error
 
     async def aclose(self) -> None:
-        self._writer.close()
+        self._writer.transport.abort()  # there is nothing left to say: an answer was read, or is given up
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
     async def start_tls(
         self,

@@ -19,10 +19,12 @@ GONE = (OSError, ssl.SSLError, BrokenResourceError, EndOfStream)
 class Tunnel(ByteStream):
     """The stream that a sandbox's supervisor carries. ``early``: bytes that were read before their turn."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, early: bytes = b"") -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flush: float = 30.0) -> None:
+        """``flush``: seconds that the other side has, at the end, to read what it was sent."""
         self._reader = reader
         self._writer = writer
-        self.early = early
+        self._flush = flush
+        self.early = b""
 
     async def receive(self, max_bytes: int = PIECE) -> bytes:
         """The next bytes. Raises EndOfStream at the end."""
@@ -45,10 +47,13 @@ class Tunnel(ByteStream):
             self._writer.write_eof()
 
     async def aclose(self) -> None:
-        """Let go of it."""
+        """Let go of it, what was sent read or not: who never reads holds nothing for ever."""
         self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        try:
+            async with asyncio.timeout(self._flush):
+                await self._writer.wait_closed()
+        except OSError:  # TimeoutError among them
+            self._writer.transport.abort()
 
 
 async def receive(stream: ByteStream, seconds: float) -> bytes:

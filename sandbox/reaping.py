@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sandbox.register import UNUSED
 from sandbox.types import Frozen, LeftBehind
 
-_EMPTY = frozenset({"unused", "check", "setup"})  # kinds that hold nothing which is not elsewhere too
+_EMPTY = frozenset({UNUSED, "check", "setup"})  # kinds that hold nothing which is not elsewhere too
 
 
 class Judged(Frozen):

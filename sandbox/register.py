@@ -9,14 +9,19 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sandbox.errors import SandboxError
+from sandbox.owner import orphaned
 from sandbox.types import LeftBehind
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _LARGEST = 16 * 1024
+_STALE = 30 * 86400.0
+WARM, UNUSED = "warm", "unused"  # kinds: held ready, and left behind without ever having been handed out
+UNSURE = "unsure"  # label of one that nothing was written down of
 
 
 class Register:
@@ -57,9 +62,26 @@ class Register:
         return found
 
     def told(self, left: LeftBehind) -> LeftBehind:
-        """The same with the labels that it was given later."""
+        """The same with the labels that it was given later.
+
+        One of ours of which nothing is written down was never handed out (kind UNUSED). Where it was made for someone
+        all the same, its owner died before or the file was lost: it is marked UNSURE, and may hold half a checkout.
+        """
+        if not left.ours:
+            return left
         found = self.labels(left.name)
-        return left if found is None else left.model_copy(update={"labels": {**left.labels, **found}})
+        if found is None:
+            made_for = left.labels.get("kind", WARM) != WARM
+            found = {UNSURE: "yes"} if made_for else {"kind": UNUSED}
+        return left.model_copy(update={"labels": {**left.labels, **found}})
+
+    def tidy(self, gone: Collection[str]) -> None:
+        """Forget those, and what nobody asked about for a month, whoever looked."""
+        for name in self.names():
+            path = self._folder / f"{name}.json"
+            with contextlib.suppress(OSError):
+                if name in gone or (orphaned(name) and path.stat().st_mtime < time.time() - _STALE):
+                    path.unlink()
 
     def names(self) -> tuple[str, ...]:
         """Everything that is written down."""

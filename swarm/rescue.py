@@ -12,6 +12,7 @@ from typing import Literal
 
 from sandbox.errors import SandboxError
 from sandbox.reaping import unsaved
+from sandbox.register import UNSURE
 from sandbox.trees.sealing import Furniture
 from sandbox.trees.workspace import Workspace
 from sandbox.types import LeftBehind
@@ -116,11 +117,13 @@ def place_of(left: LeftBehind, lines: Sequence[Step]) -> Literal["newest", "besi
     """Where a workspace stands among the attempt's saves, by its journal.
 
     ``newest`` goes beyond the last save: that came from it, or was made before it began. ``sealed`` tells that the work
-    was done and is kept whole, which nothing may replace.
+    was done and is kept whole, which nothing may replace. What nothing is known of may be half a checkout.
     """
     last = next((line for line in reversed(lines) if line.kind in {"salvage", "sealed"}), None)
     if last is not None and last.kind == "sealed":
         return "sealed"
+    if UNSURE in left.labels:
+        return "beside"
     return "newest" if last is None or last.data.get("sandbox") == left.name or last.at < left.created else "beside"
 
 

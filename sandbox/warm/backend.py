@@ -20,12 +20,11 @@ from typing import Any, Protocol, runtime_checkable
 from sandbox.base import Rescue, Sandbox, SandboxBackend
 from sandbox.config import WarmConfig
 from sandbox.errors import SandboxError, SandboxLostError
-from sandbox.owner import orphaned
-from sandbox.register import Register
+from sandbox.register import UNUSED, WARM, Register
 from sandbox.types import LeftBehind, SandboxSpec, SelfTest
 from sandbox.warm.lent import Lent, lent
 from sandbox.warm.once import Once
-from sandbox.warm.shelf import WARM, Held, Shelf, key_of
+from sandbox.warm.shelf import Held, Shelf, key_of
 from sandbox.warm.sizing import Bounds, share, starters
 
 _TICK = 5.0
@@ -125,20 +124,21 @@ class WarmBackend:
 
     async def left_behind(self) -> tuple[LeftBehind, ...]:
         """As the protocol says; labels are those that were in force."""
-        return tuple(self._told(left) for left in await self._bare.left_behind())
+        return tuple(self._register.told(left) for left in await self._bare.left_behind())
 
     async def sweep(self, rescue: Rescue | None = None, only: Collection[str] | None = None) -> int:
         """As the protocol says. What was never handed out holds nothing, and is removed without a word."""
 
         async def told(left: LeftBehind, workspace: AsyncIterator[bytes]) -> None:
-            if rescue is not None and self._register.labels(left.name) is not None:
-                await rescue(self._told(left), workspace)
+            found = self._register.told(left)
+            if rescue is not None and found.labels.get("kind") != UNUSED:
+                await rescue(found, workspace)
 
+        before = {left.name for left in await self._bare.left_behind()}
         removed = await self._bare.sweep(told, only)
         still = {left.name for left in await self._bare.left_behind()}
-        for name in self._register.names():
-            if name not in still and orphaned(name):
-                self._register.forget(name)
+        # No others: what this backend does not see may be another's, or on an engine that is not asked today.
+        self._register.tidy(before - still)
         return removed
 
     async def close(self) -> None:
@@ -185,13 +185,6 @@ class WarmBackend:
         finally:
             self._cold -= 1
 
-    def _told(self, left: LeftBehind) -> LeftBehind:
-        """With the labels that it was handed out with; one of ours that never was is told to be unused."""
-        if not left.ours:
-            return left
-        labels = self._register.labels(left.name)
-        return left.model_copy(update={"labels": {**left.labels, **({"kind": "unused"} if labels is None else labels)}})
-
     # Keeping some ready
 
     def _shelf(self, spec: SandboxSpec) -> Shelf:
@@ -201,7 +194,7 @@ class WarmBackend:
                 oldest = min(self._shelves, key=lambda each: self._shelves[each].demand.last)
                 for held in self._shelves.pop(oldest).ready:
                     self._discard(held)
-            self._shelves[key] = Shelf(key, spec.model_copy(update={"labels": WARM}))
+            self._shelves[key] = Shelf(key, spec.model_copy(update={"labels": {"kind": WARM}}))
         return self._shelves[key]
 
     def _targets(self) -> dict[str, int]:

@@ -10,8 +10,6 @@ from sandbox.base import Sandbox
 from sandbox.types import SandboxSpec
 from sandbox.warm.sizing import Demand, back_off
 
-WARM = {"kind": "warm"}
-
 
 def key_of(spec: SandboxSpec) -> str:
     """What two specs have in common whose sandboxes can stand in for one another: everything but the labels."""

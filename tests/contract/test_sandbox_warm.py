@@ -54,9 +54,9 @@ def groups(name: str) -> list[Path]:
     return [Path(line) for line in found.stdout.splitlines()]
 
 
-def running(engine: str) -> str:
-    """The sandboxes that an engine runs."""
-    listed = ["docker", "-H", engine, "ps", "--quiet", "--filter", "name=swarm-"]
+def sandboxes_of(engine: str) -> str:
+    """The sandboxes that an engine has, whether they run or not."""
+    listed = ["docker", "-H", engine, "ps", "--all", "--quiet", "--filter", "name=swarm-"]
     return subprocess.run(listed, check=True, capture_output=True, text=True).stdout
 
 
@@ -284,7 +284,7 @@ async def test_an_engine_that_restarts_costs_the_ready_ones_and_nothing_else(
             assert (await last.run(Command(argv=("echo", "alive")))).text == "alive\n"
     finally:
         await warm.close()
-    assert running(environment["DOCKER_HOST"]) == ""
+    assert sandboxes_of(environment["DOCKER_HOST"]) == ""
 
 
 SCRIPT = """

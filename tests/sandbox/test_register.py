@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import SandboxError
+from sandbox.owner import Owner, owner_of
 from sandbox.register import Register
 from sandbox.types import LeftBehind
 
@@ -22,6 +24,11 @@ def test_a_later_process_finds_whose_it_is(tmp_path: Path) -> None:
     later = Register(tmp_path / "sandboxes")
     assert later.labels("swarm-a-1") == LABELS
     assert later.told(left("swarm-a-1", kind="warm")).labels == LABELS
+    assert later.told(left("swarm-a-2", kind="warm")).labels == {"kind": "unused"}
+    assert later.told(left("swarm-a-2")).labels == {"kind": "unused"}
+    assert later.told(left("swarm-a-2", kind="work")).labels == {"kind": "work", "unsure": "yes"}
+    anothers = left("swarm-b-1", kind="warm").model_copy(update={"ours": False})
+    assert later.told(anothers) == anothers
     assert later.names() == ("swarm-a-1",)
     later.forget("swarm-a-1")
     assert later.labels("swarm-a-1") is None
@@ -64,3 +71,16 @@ def test_a_half_written_file_is_no_entry(tmp_path: Path) -> None:
     (tmp_path / "swarm-a-1.new").write_text('{"ta')
     assert Register(tmp_path).names() == ()
     assert Register(tmp_path).labels("swarm-a-1") is None
+
+
+def test_only_what_is_gone_or_long_forgotten_is_tidied_away(tmp_path: Path) -> None:
+    register = Register(tmp_path)
+    mine = owner_of(tmp_path)
+    dead = Owner(mine.tag, 2**22 + 1, 5)
+    gone, elsewhere, old, living = dead.new_name(), dead.new_name(), dead.new_name(), mine.new_name()
+    for name in (gone, elsewhere, old, living):
+        register.note(name, LABELS)
+    for name in (old, living):
+        os.utime(tmp_path / f"{name}.json", (1.0, 1.0))
+    register.tidy({gone})
+    assert set(register.names()) == {elsewhere, living}

@@ -6,7 +6,7 @@ import asyncio
 import io
 import tarfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import SandboxError, WorkspaceError
+from sandbox.trees.sealing import Furniture
 from sandbox.trees.workspace import Workspace
 from sandbox.types import LeftBehind
 from swarm.errors import TaskNotFoundError
@@ -135,6 +136,22 @@ async def test_an_older_sandbox_never_takes_the_place_of_a_newer_save(scene: Sce
     assert sealed.tree == tree
     assert "# old" in await scene.text(f"refs/left/{SANDBOX}")
     assert (await scene.store.view("t1")).attempts[-1].salvage == salvage_ref(scene.claim.attempt.id)
+
+
+async def test_one_of_which_nothing_was_written_down_is_kept_beside(scene: Scene) -> None:
+    """Its owner may have died while it was filled: what it lacks is no deletion by the agent."""
+    await scene.rescue(scene.left(unsure="yes"), tar(**{"half.py": "x"}))
+    assert await scene.refs() == {f"refs/left/{SANDBOX}"}
+    assert (await scene.store.view("t1")).attempts[-1].salvage is None
+
+
+async def test_where_the_furniture_is_not_known_any_more_the_sandbox_stays(scene: Scene) -> None:
+    def unknown(labels: Mapping[str, str]) -> Furniture | None:
+        raise SandboxError(f"the layer {labels['layer']} is not kept any more")
+
+    with pytest.raises(SandboxError, match="not kept"):
+        await scene.rescue(scene.left(layer="x"), tar(**{"clamp.py": GOOD}), furniture=unknown)
+    assert await scene.refs() == set()
 
 
 async def test_what_is_saved_already_is_not_saved_again(scene: Scene) -> None:

@@ -27,6 +27,7 @@ from sandbox.types import Frozen
 QUICK, USUAL, SLOW = 12, 60, 1800  # seconds of silence after which a call is given up
 _LINES = 20  # of a failed build that are told
 _READ = 1 << 20
+_BUILD_MEMORY = 4 << 30  # bytes for each step of a build
 
 _Result = TypeVar("_Result")
 
@@ -274,7 +275,10 @@ class Engine:
         return await self._call(act, pace=SLOW)
 
     async def build_image(self, context: Path, dockerfile: str, args: Mapping[str, str], network: str) -> str:
-        """Build an image from a tar file; its id. Nothing is pulled. Raises SandboxError with its last lines."""
+        """Build an image from a tar file; its id. Raises SandboxError with its last lines.
+
+        Newer parents are not asked for; one that the engine has not got it would fetch, so look for it first.
+        """
 
         def act(client: docker.DockerClient) -> str:
             with context.open("rb") as file:
@@ -284,6 +288,7 @@ class Engine:
                     dockerfile=dockerfile,
                     buildargs=dict(args),
                     network_mode=network,
+                    container_limits={"memory": _BUILD_MEMORY, "memswap": _BUILD_MEMORY},
                     rm=True,
                     forcerm=True,
                     pull=False,

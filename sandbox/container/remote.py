@@ -88,7 +88,7 @@ class LocalSocket:
 
     async def path(self) -> str:
         """Connects once by hand: where no engine listens, the SDK would leave its socket open."""
-        await asyncio.to_thread(_knock, self._path)
+        _knock(self._path)
         return self._path
 
     async def why(self) -> str:
@@ -100,10 +100,13 @@ class LocalSocket:
 
 
 def _knock(path: str) -> None:
+    """Never waits: a unix socket is connected at once, or its queue is full and someone listens."""
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_PATIENCE)
+        probe.settimeout(0)
         try:
             probe.connect(path)
+        except BlockingIOError:
+            return
         except OSError as error:
             raise SandboxLostError(
                 f'no Docker engine listens at {path} ({error.strerror or error}); mend: as root, eval "$(scripts/'

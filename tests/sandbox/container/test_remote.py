@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import socket as sockets
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +30,10 @@ def closed_to_others(path: str) -> Path:
     assert socket.is_socket()
     assert socket.parent.stat().st_mode & 0o777 == 0o700
     return socket.parent
+
+
+def lives(pid: str) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 @asynccontextmanager
@@ -77,6 +83,40 @@ async def test_a_broken_ssh_is_opened_again_and_ends_with_the_engine(far_machine
         assert second.pid != first.pid
         assert second.returncode is None
     assert second.returncode is not None
+
+
+HOLDER = """
+import asyncio, os
+from sandbox.container.engine import Engine
+from sandbox.container.remote import way_to
+
+async def main():
+    engine = Engine(way_to(dict(os.environ)))
+    await engine.version()
+    print(engine._way._process.pid, await engine._way.path(), flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.root
+async def test_the_way_to_a_far_engine_does_not_outlive_a_killed_process(far_machine) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, env=far_machine.environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    pid, path = (await process.stdout.readline()).decode().split()
+    assert lives(pid)
+    process.kill()
+    await process.communicate()
+    for _ in range(100):
+        if not lives(pid):
+            break
+        await asyncio.sleep(0.05)
+    assert not lives(pid)
+    shutil.rmtree(Path(path).parent)
 
 
 @pytest.mark.docker

@@ -52,12 +52,9 @@ def _walls(profile: Profile, spec: SandboxSpec) -> Iterable[Row]:
     calls += "; foreign architectures killed"
     yield _row("system calls", calls, "seccomp=PROFILE (the engine's default is not enough)", "--seccomp FD")
     yield _row("files, second layer", _landlock(profile), *_both("Landlock, put on each command by the supervisor"))
-    yield _row(
-        "system",
-        "read-only",
-        f"read_only=true, image {spec.image or 'of the settings'}",
-        f"--ro-bind of {spec.image or 'the host`s /usr'.replace('`', chr(39))} alone, --remount-ro /",
-    )
+    shown = spec.image or "/usr of the host and a few files of its /etc"
+    docker = f"read_only=true, image {spec.image or 'of the settings'}"
+    yield _row("system", "read-only", docker, f"--ro-bind of {shown}, --remount-ro /")
     for folder in profile.folders:
         yield _folder(folder)
     yield _row(
@@ -100,9 +97,9 @@ def _limits(profile: Profile) -> Iterable[Row]:
     )
     quota = f"{profile.cpu_quota} of {CPU_PERIOD} µs"
     yield _row("processors", f"{profile.cpus:g}", f"cpu_quota: {quota}", f"cpu.max: {quota}")
-    yield _row("largest file", _size(profile.file_size), "ulimit fsize", "ulimit -f")
-    yield _row("open files", f"{profile.open_files} a process", "ulimit nofile", "ulimit -n")
-    yield _row("core dumps", "none", "ulimit core=0", "ulimit -c 0")
+    yield _row("largest file", _size(profile.file_size), "ulimit fsize", "RLIMIT_FSIZE")
+    yield _row("open files", f"{profile.open_files} a process", "ulimit nofile", "RLIMIT_NOFILE")
+    yield _row("core dumps", "none", "ulimit core=0", "RLIMIT_CORE=0")
     yield _row(
         "output kept", f"{_size(profile.output)} a command, head and tail", *_both("cut inside by the supervisor")
     )
@@ -124,7 +121,9 @@ def _folder(folder: Folder) -> Row:
     asked = f"writable, {_size(folder.size)}, {folder.inodes} files, no set-user-id, no devices"
     asked += "" if folder.executable else ", nothing executed"
     docker = f"shm_size={folder.size}" if folder.path == SHM else f"tmpfs {tmpfs_options(folder)}"
-    return _row(folder.path, asked, docker, f"tmpfs size={folder.size}, mode={folder.mode:o}")
+    run = "" if folder.executable else ",noexec"
+    bwrap = f"tmpfs nosuid,nodev{run},size={folder.size},nr_inodes={folder.inodes},mode={folder.mode:o}; --bind"
+    return _row(folder.path, asked, docker, bwrap)
 
 
 def _landlock(profile: Profile) -> str:
@@ -148,9 +147,9 @@ def _docker_raw(profile: Profile, machine: str) -> list[str]:
 
 
 def _bwrap_raw(profile: Profile) -> list[str]:
-    words = bwrap_arguments(
-        profile, ["--ro-bind", "/usr", "/usr"], held={}, environment=dict(profile.environment), masked=profile.masked
-    )
+    held = {folder.path: f"KEPT{folder.path}" for folder in profile.folders}
+    root, environment = ["--ro-bind", "/usr", "/usr"], dict(profile.environment)
+    words = bwrap_arguments(profile, root, held=held, environment=environment, masked=profile.masked)
     lines: list[list[str]] = []
     for word in words:
         if word.startswith("--") or not lines:

@@ -38,7 +38,8 @@ def test_every_property_that_is_locked_has_a_row_and_every_limit_its_number() ->
 def test_the_raw_settings_are_those_that_are_used() -> None:
     profile, raw = profile_of(SPEC), explain(SPEC).raw
     assert {line.split(" = ")[0] for line in raw["docker"]} == set(docker_settings(profile, "x86_64"))
-    used = bwrap_arguments(profile, [], held={}, environment=dict(profile.environment), masked=profile.masked)
+    held = {folder.path: f"KEPT{folder.path}" for folder in profile.folders}
+    used = bwrap_arguments(profile, [], held=held, environment=dict(profile.environment), masked=profile.masked)
     shown = [word for line in raw["bwrap"] for word in line.split(" ")]
     assert [word for word in used if word not in shown] == []
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from sandbox.errors import ImageError
-from sandbox.images.rootfs import MOST_BYTES, MOST_ENTRIES, Unpacker
+from sandbox.errors import ImageError, WorkspaceError
+from sandbox.images.rootfs import MOST_BYTES, MOST_ENTRIES, Caps, Unpacker
 from sandbox.trees.names import normal, shown
 from sandbox.trees.tarball import TarReader
 from sandbox.types import MIB
@@ -53,15 +53,22 @@ class Plan:
     env: Mapping[str, str]
 
 
-async def unpack_archive(archive: Path, root: Path, spare: Path) -> dict[str, str]:
+async def unpack_archive(archive: Path, root: Path, spare: Path, room: int = MOST_BYTES) -> dict[str, str]:
     """Unpack an archive's file system into the empty folder ``root``; the variables that its image sets.
 
-    ``spare`` is an empty folder for what is needed in between. Raises ImageError, WorkspaceError.
+    ``spare`` is an empty folder for what is needed in between; either takes ``room`` bytes at most. Raises ImageError.
     """
-    unpacker, contents = Unpacker(root), await look(archive)
+    try:
+        return await _unpacked(archive, Unpacker(root, Caps(bytes=min(room, MOST_BYTES))), spare, room)
+    except WorkspaceError as error:
+        raise ImageError(f"{archive} cannot be unpacked: {str(error).replace('the export', 'the archive')}") from error
+
+
+async def _unpacked(archive: Path, unpacker: Unpacker, spare: Path, room: int) -> dict[str, str]:
+    contents = await look(archive)
     env: Mapping[str, str] = {}
     if contents.image:
-        names = await _spread(archive, spare)
+        names = await _spread(archive, spare, room)
         plan = plan_of({name: _document(path) for name, path in names.items()})
         for layer in plan.layers:
             if layer not in names:
@@ -173,7 +180,7 @@ def _blob(documents: Mapping[bytes, bytes | None], digest: str) -> bytes:
     return data
 
 
-async def _spread(archive: Path, spare: Path) -> dict[bytes, Path]:
+async def _spread(archive: Path, spare: Path, room: int) -> dict[bytes, Path]:
     """The archive's files in ``spare``, under names of ours; those named by their digest are held to it."""
     found: dict[bytes, Path] = {}
     links: dict[bytes, bytes] = {}
@@ -189,6 +196,9 @@ async def _spread(archive: Path, spare: Path) -> dict[bytes, Path]:
                 continue
             if len(found) >= _MOST_FILES:
                 raise ImageError(f"the archive holds more than {_MOST_FILES} files beside its layers")
+            room -= member.size
+            if room < 0:
+                raise ImageError(f"there is no room on the disk to take {archive} apart")
             found[name] = path = spare / str(len(found))
             digest = hashlib.sha256()
             with path.open("xb") as file:

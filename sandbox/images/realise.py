@@ -168,7 +168,7 @@ class Realiser:
                 env = await engine.image_env(found)
             (spare / "parts").mkdir()
             (folder / "root").mkdir(mode=0o755)
-            unpacking = unpack_archive(whole, folder / "root", spare / "parts")
+            unpacking = unpack_archive(whole, folder / "root", spare / "parts", self.shelf.room())
             env |= await asyncio.to_thread(asyncio.run, unpacking)
             (folder / "env.json").write_text(json.dumps(env))
 

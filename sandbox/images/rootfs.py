@@ -80,7 +80,7 @@ class Unpacker:
         self.caps.entries -= 1
         self.caps.bytes -= member.size if member.kind == "file" else 0
         if self.caps.entries < 0 or self.caps.bytes < 0:
-            raise ImageError(f"the image holds more than {MOST_ENTRIES} files or {MOST_BYTES} bytes")
+            raise ImageError("the image holds more files or bytes than may be unpacked, or than the disk has room for")
 
     async def _place(self, reader: TarReader, member: Member, path: bytes, placed: set[bytes]) -> None:
         name = path.rpartition(b"/")[2]

@@ -138,6 +138,10 @@ class Shelf:
         """Bytes free on the shelf's disk."""
         return shutil.disk_usage(self.folder).free
 
+    def room(self) -> int:
+        """Bytes that may be put there before the floor is reached."""
+        return max(0, self.free() - self._bounds.floor)
+
     async def _made(self, name: str, make: Make, sound: Callable[[Path], bool]) -> None:
         """Make it, unless another did so while we waited for our turn."""
         lock = await _locked(self._lock(name), shared=False)

@@ -228,11 +228,21 @@ async def stream_of(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def test_sizes_and_counts_are_bounded_before_anything_is_written(place: Place) -> None:
-    with pytest.raises(ImageError, match="more than"):
+    with pytest.raises(ImageError, match="more files or bytes"):
         await Unpacker(place.root, Caps(bytes=10)).layer(stream_of(tar(("f", "big", "x" * 11))))
-    with pytest.raises(ImageError, match="more than"):
+    with pytest.raises(ImageError, match="more files or bytes"):
         await Unpacker(place.root, Caps(entries=2)).layer(stream_of(tar(*(("d", f"d{at}", "") for at in range(3)))))
     assert not (place.root / "big").exists()
+
+
+@pytest.mark.parametrize("data", [docker_save(tar(("f", "big", "x" * 5000))), tar(("f", "big", "x" * 5000))])
+async def test_an_archive_takes_no_more_than_there_is_room_for(place: Place, data: bytes) -> None:
+    archive = place.folder / "archive"
+    archive.write_bytes(data)
+    (place.folder / "spare").mkdir()
+    with pytest.raises(ImageError, match="room"):
+        await unpack_archive(archive, place.root, place.folder / "spare", 4000)
+    assert sum(each.stat().st_size for each in place.folder.rglob("*") if each.is_file() and each != archive) < 4000
 
 
 async def test_a_folder_and_a_file_system_become_the_same_image_each_time(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sandbox.container.engine import Image
 from sandbox.errors import SandboxUnavailableError
 from sandbox.line.programs import BORROWED
 from sandbox.rules.docker import docker_settings
-from sandbox.rules.profile import Profile, rlimits
+from sandbox.rules.profile import ENVIRONMENT, Profile, rlimits
 from sandbox.types import SandboxSpec
 
 OWNER_LABEL = "agent-swarm.owner"
@@ -22,8 +22,7 @@ MACHINE_LABEL = "agent-swarm.machine"
 SPEC_LABEL = "agent-swarm.spec"
 TOOLS_LABEL = "agent-swarm.tools"  # where our own programs are in it
 _VOLUMES = 16
-# An image's variables must not choose what our own programs load; empty is as good as absent to the loader.
-_UNSET = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT")
+_PRELOAD = "/etc/ld.so.preload"  # whose libraries every loader takes in, ours too
 
 
 def labels_of(tag: str, machine: str, spec: SandboxSpec) -> dict[str, str]:
@@ -56,17 +55,21 @@ def settings_of(
         {"target": inside, "source": here, "type": "bind", "read_only": True, "propagation": "rprivate"}
         for inside, here in sorted(shown.items())
     ]
-    settings = docker_settings(profile, machine) | {"ulimits": rlimits(profile), "mounts": mounts}
+    # Commands get their variables from the supervisor; the keeper and what starts one need none of a task's.
+    ours = {"ulimits": rlimits(profile), "mounts": mounts, "environment": dict(ENVIRONMENT)}
+    settings = docker_settings(profile, machine) | ours
     if runtime:
         settings["runtime"] = runtime
     return settings
 
 
 def for_stranger(settings: Mapping[str, Any], image: Image, volume: str) -> dict[str, Any]:
-    """The settings with our own programs lent to an image, and none of what it declares turned into disk space.
+    """The settings with our own programs lent to an image, which chooses nothing that they load.
 
-    A place that an image declares as a volume would be writable, outside every quota; it becomes a small tmpfs. Raises
-    SandboxUnavailableError where it declares too many.
+    A place that an image declares as a volume would be writable, outside every quota; it becomes a small tmpfs. Its
+    variables are emptied, since some name libraries, and so is its list of libraries for all programs (the engine's own
+    /dev/null is shown there): else its code would run as the keeper, whom nothing ends. Raises SandboxUnavailableError
+    where it declares too many volumes.
     """
     if len(image.volumes) > _VOLUMES:
         raise SandboxUnavailableError(
@@ -74,12 +77,13 @@ def for_stranger(settings: Mapping[str, Any], image: Image, volume: str) -> dict
         )
     ours = set(settings["tmpfs"])
     lent = {"target": BORROWED, "source": volume, "type": "volume", "read_only": True, "no_copy": True}
+    emptied = {"target": _PRELOAD, "source": "/dev/null", "type": "bind", "read_only": True}
     places = [
         {"target": place, "source": None, "type": "tmpfs", "tmpfs_size": 16 << 20, "tmpfs_mode": 0o1777}
         for place in sorted(image.volumes)
         if place.rstrip("/") not in ours
     ]
     return dict(settings) | {
-        "mounts": [*settings["mounts"], lent, *places],
-        "environment": settings["environment"] | dict.fromkeys(_UNSET, ""),
+        "mounts": [*settings["mounts"], lent, emptied, *places],
+        "environment": dict.fromkeys(image.env, "") | settings["environment"],
     }

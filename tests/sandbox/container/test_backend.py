@@ -45,17 +45,17 @@ def stranger() -> AsyncIterator[str]:
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         tar.add(STATIC, "static")
-        data = b"only this\n"
-        info = tarfile.TarInfo("file")
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
+        for name, data in (("file", b"only this\n"), ("etc/ld.so.preload", b"/evil.so\n")):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
     changes = [
         'ENTRYPOINT ["/static", "--help"]',
         "VOLUME /data",
         "VOLUME /work",
         "HEALTHCHECK --interval=1s CMD /static --version",
         f'LABEL {OWNER_LABEL}="0123456789" {MACHINE_LABEL}="x" agent-swarm.spec="not json"',
-        "ENV LD_PRELOAD=/evil.so PATH=/nowhere PYTHONHOME=/nowhere",
+        "ENV LD_PRELOAD=/evil.so LC_ALL=evil GCONV_PATH=/evil PATH=/nowhere PYTHONHOME=/nowhere",
         "USER 0",
         "WORKDIR /data",
     ]
@@ -88,6 +88,10 @@ async def test_an_image_without_anything_holds_a_whole_sandbox(
         assert "Health" not in state["State"]
         assert state["Config"]["Labels"][MACHINE_LABEL] != "x"
         assert state["HostConfig"]["ReadonlyRootfs"]
+        variables = dict(pair.split("=", 1) for pair in state["Config"]["Env"])
+        assert {variables[name] for name in ("LD_PRELOAD", "LC_ALL", "GCONV_PATH", "PYTHONHOME")} == {""}
+        preloaded = await box.run(Command(argv=(*PYTHON, "print(open('/etc/ld.so.preload').read() or 'nothing')")))
+        assert preloaded.text == "nothing\n"
         places = {mount["Destination"]: mount for mount in state["Mounts"]}
         assert places["/data"]["Type"] == "tmpfs"
         assert not places["/.swarm/usr"]["RW"]

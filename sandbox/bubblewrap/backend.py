@@ -23,6 +23,7 @@ from sandbox.bubblewrap.helper import Helper, HelperError
 from sandbox.bubblewrap.layers import PLACE, Store, to_json
 from sandbox.bubblewrap.plan import Plan
 from sandbox.bubblewrap.root import root_of
+from sandbox.bubblewrap.seats import Seats
 from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError, SandboxUnavailableError
@@ -54,6 +55,7 @@ class BwrapBackend:
         self._owner = owner
         self._exits = exits
         self._helper = Helper()
+        self._seats = Seats(self._helper, owner)
         self._machine: Machine | None = None
         self._proved: SelfTest | None = None
         self._next = secrets.randbelow(AGENT_UIDS)
@@ -100,8 +102,9 @@ class BwrapBackend:
         """As the protocol says."""
         machine, root = await self.machine(), root_of(spec.image, resolved(self._config.mounts))
         plan = Plan(machine.bwrap, profile_of(spec), root, machine.masked, machine.filter)
-        group = machine.parent.child(self._owner.new_name(), plan.profile)
-        async with self._living(BwrapCell(self._helper, plan, group, uid=self._uid()), spec) as sandbox:
+        place = await self._seats.take(machine.parent, plan.profile)
+        async with self._living(BwrapCell(self._helper, plan, place, uid=self._uid()), spec) as sandbox:
+            self._seats.prepare(machine.parent)
             await sandbox.adopt(spec.labels, workspace)
             yield sandbox
 
@@ -117,24 +120,25 @@ class BwrapBackend:
                 ours=self._owner.left_behind(name),
             )
             for name, group in children.items()
-            if orphaned(name)
+            if orphaned(name) and group.limited
         ]
         return tuple(sorted(found, key=lambda left: left.created))
 
     async def sweep(self, rescue: Rescue | None = None, only: Collection[str] | None = None) -> int:  # noqa: ARG002
-        """As the protocol says; no workspace lives on. Empty groups of other owners go too, uncounted."""
+        """As the protocol says; no workspace lives on. Unused groups and empty ones of others go too, uncounted."""
         children = (await self.machine()).parent.children()
         orphans = {name: group for name, group in children.items() if orphaned(name)}
         if only is not None:
             return sum([await orphans[name].remove() for name in only if name in orphans])
-        left = [group for name, group in orphans.items() if self._owner.left_behind(name)]
-        empty = [group for group in orphans.values() if group not in left and not group.processes()]
-        for group in empty:
+        left = [group for name, group in orphans.items() if self._owner.left_behind(name) and group.limited]
+        unused = [group for group in orphans.values() if group not in left and not group.processes()]
+        for group in unused:
             await group.remove()
         return sum([await group.remove() for group in left])
 
     async def close(self) -> None:
         """As the protocol says. What is still open loses its processes."""
+        await self._seats.close()
         self._helper.close()
         machine, self._machine = self._machine, None
         if machine is not None:
@@ -165,14 +169,15 @@ class BwrapBackend:
                 await source.copy_to(sandbox)
                 yield sandbox
             return
-        group = machine.parent.child(self._owner.new_name(), cell.plan.profile)
+        place = await self._seats.take(machine.parent, cell.plan.profile)
         try:
             async with source.quiet():
-                forked, session = await cell.fork(group), source.session
+                forked, session = await cell.fork(place), source.session
         except BaseException:
-            await group.remove()
+            await place.group.remove()
             raise
         async with self._living(forked, spec) as sandbox:
+            self._seats.prepare(machine.parent)
             sandbox.session = session
             yield sandbox
 

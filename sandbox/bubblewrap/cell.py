@@ -8,10 +8,10 @@ import os
 import socket
 from dataclasses import dataclass
 
-from sandbox.bubblewrap.cgroup import Group
-from sandbox.bubblewrap.helper import Helper, HelperError
+from sandbox.bubblewrap.helper import Answer, Helper, HelperError
 from sandbox.bubblewrap.layers import Store, from_json, to_json
 from sandbox.bubblewrap.plan import Plan
+from sandbox.bubblewrap.seats import Place
 from sandbox.errors import SandboxError, SandboxLostError
 
 _CHUNK = 256 * 1024
@@ -38,7 +38,7 @@ class BwrapCell:
         self,
         helper: Helper,
         plan: Plan,
-        group: Group,
+        place: Place,
         *,
         uid: int,
         stores: tuple[Store, ...] | None = None,
@@ -48,8 +48,9 @@ class BwrapCell:
         self.plan = plan
         self._stores = plan.stores() if stores is None else stores
         self._namespaces = namespaces
+        self._seat = place.seat
         self._closed = False
-        self.group = group
+        self.group = place.group
         self.uid = uid
 
     @property
@@ -66,8 +67,7 @@ class BwrapCell:
         held = () if self._namespaces is None else (self._namespaces.user, self._namespaces.mount)
         try:
             with theirs:
-                request = {**self.plan.start(self._stores, self.uid), "groups": self._entrances()}
-                answer = await self._helper.ask(request, [theirs.fileno(), telling, self.plan.filter, *held])
+                answer = await self._asked([theirs.fileno(), telling, self.plan.filter, *held])
             if self._namespaces is None:
                 self._namespaces = Namespaces(*answer.fds)
             reader, writer = await asyncio.open_connection(sock=ours, limit=_CHUNK)
@@ -81,6 +81,15 @@ class BwrapCell:
             os.close(telling)
         return BwrapLine(self.name, reader, writer, told)
 
+    async def _asked(self, fds: list[int]) -> Answer:
+        """Through the child that sits in the group already, the first time; it may have been killed meanwhile."""
+        request = self.plan.start(self._stores, self.uid)
+        seat, self._seat = self._seat, None
+        if seat is not None:
+            with contextlib.suppress(HelperError):
+                return await seat.ask(request | {"groups": []}, fds)
+        return await self._helper.ask(request | {"groups": self._entrances()}, fds)
+
     async def clear(self) -> None:
         """As the protocol says."""
         if not await self.group.empty():
@@ -90,7 +99,7 @@ class BwrapCell:
         """As the protocol says."""
         return self.group.oom_kills()
 
-    async def fork(self, group: Group) -> BwrapCell:
+    async def fork(self, place: Place) -> BwrapCell:
         """A cell with a copy of work and home, which shares the frozen layers. Nothing may run in this one.
 
         Raises SandboxError.
@@ -109,11 +118,14 @@ class BwrapCell:
             raise SandboxError(f"{self.name} cannot be forked: {error}") from error
         self._stores = from_json(answer.words["stores"])
         namespaces = Namespaces(os.dup(self._namespaces.user), *answer.fds)
-        return BwrapCell(self._helper, self.plan, group, uid=self.uid, stores=self._stores, namespaces=namespaces)
+        stores, uid = self._stores, self.uid
+        return BwrapCell(self._helper, self.plan, place, uid=uid, stores=stores, namespaces=namespaces)
 
     async def close(self) -> None:
         """Kill what runs, and let go of everything. Raises SandboxError where something could not be killed."""
         self._closed = True
+        if self._seat is not None:
+            self._seat.close()
         gone = await self.group.remove()
         if self._namespaces is not None:
             self._namespaces.close()

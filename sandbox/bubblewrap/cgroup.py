@@ -43,6 +43,22 @@ class Group:
         """Files into which a process writes ``0`` to move itself in."""
         return tuple(folder / "cgroup.procs" for folder in self.folders)
 
+    def limit(self, profile: Profile) -> None:
+        """Give it the profile's limits. Raises SandboxError."""
+        try:
+            for file, value in _settings(profile, unified=self.unified):
+                _set(self, file, value)
+        except OSError as error:
+            raise SandboxError(f"the control group {self.name} cannot be limited: {error}") from error
+
+    @property
+    def limited(self) -> bool:
+        """Whether it was given limits: only then it is, or was, a sandbox's."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                return (folder / "pids.max").read_text().strip() != "max"
+        return False
+
     def created(self) -> float:
         """When it was made, in seconds since the epoch; 0 when it is gone."""
         try:
@@ -135,14 +151,12 @@ class Parent:
     folders: tuple[Path, ...]
     unified: bool
 
-    def child(self, name: str, profile: Profile) -> Group:
-        """A new group with the profile's limits. Raises SandboxError."""
+    def child(self, name: str) -> Group:
+        """A new group, without limits yet. Raises SandboxError."""
         group = Group(tuple(folder / name for folder in self.folders), self.unified)
         try:
             for folder in group.folders:
                 folder.mkdir()
-            for file, value in _settings(profile, unified=self.unified):
-                _set(group, file, value)
         except OSError as error:
             for folder in group.folders:
                 with contextlib.suppress(OSError):

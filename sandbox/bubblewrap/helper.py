@@ -42,19 +42,25 @@ class Helper:
 
     async def ask(self, request: dict[str, Any], fds: Sequence[int]) -> Answer:
         """Have a child do ``request`` with these descriptors, which stay ours. Raises HelperError."""
+        with self._asked(request, fds) as ours:
+            return await _answered(ours)
+
+    async def sit(self, entrances: Sequence[str]) -> Seat:
+        """Have a child enter a control group and wait there for one request. Raises HelperError."""
+        with contextlib.ExitStack() as stack:
+            ours = stack.enter_context(self._asked({"do": "sit", "groups": list(entrances)}, ()))
+            await _answered(ours)
+            stack.pop_all()
+            return Seat(ours)
+
+    @contextlib.contextmanager
+    def _asked(self, request: dict[str, Any], fds: Sequence[int]) -> Iterator[socket.socket]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs, _written(request) as body:
-            ours.setblocking(False)  # noqa: FBT003
-            self._send([body, theirs.fileno(), *fds])
-            theirs.close()
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    answer = await _received(ours)
-            except TimeoutError:
-                raise HelperError(f"bubblewrap's helper did not answer within {_PATIENCE:g} s") from None
-        if "error" in answer.words:
-            raise HelperError(str(answer.words["error"]))
-        return answer
+        with ours:
+            with theirs, _written(request) as body:
+                ours.setblocking(False)  # noqa: FBT003
+                self._send([body, theirs.fileno(), *fds])
+            yield ours
 
     def close(self) -> None:
         """End it, and with it everything that it started."""
@@ -75,6 +81,37 @@ class Helper:
             else:
                 return
         raise HelperError("bubblewrap's helper ends as soon as it is started")
+
+
+class Seat:
+    """A child that sits in its control group already and waits for its one request."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self._ours = ours
+
+    async def ask(self, request: dict[str, Any], fds: Sequence[int]) -> Answer:
+        """As `Helper.ask`; the request must not be one that enters a group. Raises HelperError."""
+        with self._ours as ours, _written(request) as body:
+            try:
+                socket.send_fds(ours, [b"1"], [body, *fds])
+            except OSError as error:
+                raise HelperError(f"bubblewrap's helper was killed ({error.strerror})") from error
+            return await _answered(ours)
+
+    def close(self) -> None:
+        """Let it go unused."""
+        self._ours.close()
+
+
+async def _answered(connection: socket.socket) -> Answer:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            answer = await _received(connection)
+    except TimeoutError:
+        raise HelperError(f"bubblewrap's helper did not answer within {_PATIENCE:g} s") from None
+    if "error" in answer.words:
+        raise HelperError(str(answer.words["error"]))
+    return answer
 
 
 def _spawn() -> tuple[socket.socket, int]:

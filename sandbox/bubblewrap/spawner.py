@@ -62,8 +62,7 @@ def _child(parent: int, control: socket.socket, fds: list[int]) -> NoReturn:
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         body, reply, *rest = fds
-        request = json.loads(os.pread(body, os.fstat(body).st_size, 0))
-        _OPERATIONS[request["do"]](request, reply, rest)
+        _perform(body, reply, rest)
     except OSError as error:
         _answer(fds[1], {"error": f"{_doing}: {error.strerror or error}", "errno": error.errno})
     except Exception as error:  # noqa: BLE001 - told to the daemon, which raises it
@@ -72,12 +71,27 @@ def _child(parent: int, control: socket.socket, fds: list[int]) -> NoReturn:
         os._exit(1)
 
 
+def _perform(body: int, reply: int, fds: list[int]) -> None:
+    request = json.loads(os.pread(body, os.fstat(body).st_size, 0))
+    _OPERATIONS[request["do"]](request, reply, fds)
+
+
 _doing = "beginning"
 
 
 def _step(words: str) -> None:
     global _doing  # noqa: PLW0603 - one child does one thing; an error tells at which step
     _doing = words
+
+
+def _sit(request: dict[str, Any], reply: int, fds: list[int]) -> None:  # noqa: ARG001 - it needs no descriptor
+    """Enter a control group ahead of time and wait for what to do: the kernel takes milliseconds to let one in."""
+    _enter_groups(request["groups"])
+    _answer(reply, {})
+    with socket.socket(fileno=os.dup(reply)) as connection:
+        message, given, _, _ = socket.recv_fds(connection, 16, MOST_FDS)
+    if message:
+        _perform(given[0], reply, given[1:])
 
 
 def _start(request: dict[str, Any], reply: int, fds: list[int]) -> None:
@@ -120,9 +134,11 @@ def _told(arguments: Sequence[str]) -> int:
 
 def _fork(request: dict[str, Any], reply: int, fds: list[int]) -> None:
     """Freeze the stores of these namespaces and make a namespace for the fork. Nothing may run in them meanwhile."""
-    _enter_groups(request["groups"])
+    stores = from_json(request["stores"])
+    if any(store.deep for store in stores):
+        _enter_groups(request["groups"])  # a copy counts as the sandbox's own memory
     _enter(request["uid"], fds)
-    stores = tuple(_freeze(store) for store in from_json(request["stores"]))
+    stores = tuple(_freeze(store) for store in stores)
     _step("making the fork's mounts")
     _call(_libc.unshare, _NEWNS)
     for store in stores:
@@ -160,6 +176,7 @@ def _try_overlay(store: Store) -> None:
 
 
 _OPERATIONS: dict[str, Callable[[dict[str, Any], int, list[int]], None]] = {
+    "sit": _sit,
     "start": _start,
     "fork": _fork,
     "probe": _probe,

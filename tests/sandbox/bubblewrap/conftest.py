@@ -43,7 +43,7 @@ def prepare(group: str, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def group(user: str) -> Iterator[str]:
     name = f"agent-swarm-test-{os.getpid()}"
-    prepare(name, "user", user)
+    prepare(name, "groups", user)
     yield name
     prepare(name, "undo")
 

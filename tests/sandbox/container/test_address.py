@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.container.address import address_of
-from sandbox.container.remote import SshForward, ssh_argv, way_to
+from sandbox.container.remote import way_to
+from sandbox.container.ssh import SshForward, ssh_argv
 from sandbox.errors import SandboxUnavailableError
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.container.engine import Engine
-from sandbox.container.remote import SshForward, way_to
+from sandbox.container.remote import way_to
+from sandbox.container.ssh import SshForward
 from sandbox.errors import SandboxLostError
 
 

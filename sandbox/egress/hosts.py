@@ -22,8 +22,9 @@ _AUTHORITY = re.compile(
 _NUMERIC = re.compile(
     r"(0x[0-9a-f]*|[0-9]+)\Z", re.IGNORECASE | re.ASCII
 )  # a last label that inet_aton would take for a number
-# Reached by every virtual machine of its cloud though it is no private address.
-_METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
+# Where clouds tell their virtual machines secrets, though it is no link-local address: Azure, Alibaba, AWS, Google.
+_METADATA = frozenset(map(ipaddress.ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254")))
+_SHARED = ipaddress.ip_network("100.64.0.0/10")  # RFC 6598; many private overlays use it
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -116,8 +117,8 @@ class Allowlist:
             return None
         express = [line for line in self._listed if line.port == where.port and line.matches(where, "http")]
         literal = any(line.host == where.host for line in express) and is_literal(where.host)
-        near = found.is_private or found.is_loopback
-        odd = found.is_link_local or found.is_multicast or found.is_unspecified or found.is_reserved
+        near = found.is_private or found.is_loopback or found in _SHARED
+        odd = found.is_link_local or found.is_multicast or found.is_unspecified or found in _METADATA
         if literal or (express and near and not odd):
             return None
         return (

@@ -175,12 +175,24 @@ def test_public_addresses_are_let_out(address: str) -> None:
 
 def test_a_mirror_that_is_listed_with_its_port_may_be_private() -> None:
     mirror = Place("mirror.corp", 8443)
-    assert LIST.refuses_address(mirror, "10.0.0.7") is None
-    assert LIST.refuses_address(mirror, "127.0.0.1") is None
+    for address in ("10.0.0.7", "127.0.0.1", "::1", "fd00::7", "100.64.0.9"):
+        assert LIST.refuses_address(mirror, address) is None
     assert LIST.refuses_address(Place("mirror.corp", 443), "10.0.0.7")
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "224.0.0.1", "::", "::ffff:169.254.169.254"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "fe80::1",
+        "224.0.0.1",
+        "168.63.129.16",
+        "100.100.100.200",
+        "fd00:ec2::254",
+        "::",
+        "::ffff:169.254.169.254",
+    ],
+)
 def test_even_a_listed_mirror_is_not_where_clouds_keep_credentials(address: str) -> None:
     assert LIST.refuses_address(Place("mirror.corp", 8443), address)
 

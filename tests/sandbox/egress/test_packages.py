@@ -326,6 +326,20 @@ async def test_a_sandbox_has_a_share_of_connections(proxy, registry) -> None:
     assert b"at most 2 connections" in answer
 
 
+@pytest.mark.slow
+async def test_the_hosts_own_trust_is_asked_where_it_is_told_by_ssl_cert_file(registry, tmp_path: Path) -> None:
+    registry.authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    program = (
+        "from sandbox.config import PackagesExitConfig; from sandbox.egress.denied import DeniedLog; "
+        "from sandbox.egress.packages import PackagesExit; "
+        "print(len(PackagesExit(PackagesExitConfig(), DeniedLog())._trust.get_ca_certs()))"
+    )
+    code, output = await ran(
+        sys.executable, "-c", program, env={"SSL_CERT_FILE": str(tmp_path / "ca.pem"), "SSL_CERT_DIR": str(tmp_path)}
+    )
+    assert (code, output) == (0, "1\n")
+
+
 def test_a_rule_of_a_host_that_is_not_listed_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="not listed: pypi"):
         PackagesExitConfig(rules={"pypi.example": PackageRule()})

@@ -159,8 +159,9 @@ def _bwrap_raw(profile: Profile) -> list[str]:
 
 
 def calls_told(rules: Iterable[Rule] = RULES) -> list[tuple[str, str]]:
-    """Why, and which calls, in the order of the rules; rules of one reason together."""
+    """Why, and which calls, in the order of the rules; rules of one reason together, narrowed calls in brackets."""
     told: dict[str, list[str]] = {}
     for rule in rules:
-        told.setdefault(rule.why, []).extend(name for name in rule.names if name not in told.get(rule.why, []))
+        names = [f"({name})" if rule.condition else name for name in rule.names]
+        told.setdefault(rule.why, []).extend(name for name in names if name not in told.get(rule.why, []))
     return [(why, " ".join(names)) for why, names in told.items()]

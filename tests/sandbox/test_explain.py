@@ -59,5 +59,6 @@ def test_each_refused_call_is_told_once_with_its_reason() -> None:
     reasons = calls_told()
     assert len({why for why, _ in reasons}) == len(reasons)
     assert any("io_uring_setup" in names for _, names in reasons)
+    assert ("new namespaces", "(clone)") in reasons
     for _, names in reasons:
         assert len(names.split()) == len(set(names.split()))

@@ -10,7 +10,7 @@ from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.rules.bwrap import bwrap_arguments
 from sandbox.rules.calls import RULES
 from sandbox.rules.docker import docker_seccomp, docker_settings
-from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, KEEPER_UID, environment_of, profile_of, time_limit
+from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, ENVIRONMENT, KEEPER_UID, environment_of, profile_of, time_limit
 from sandbox.types import MIB, Command, Limits, SandboxSpec
 
 PROFILE = profile_of(SandboxSpec(limits=Limits(memory=64 * MIB, cpus=0.5, disk=8 * MIB, wall=10), env={"A": "1"}))
@@ -48,6 +48,30 @@ def test_the_compiled_filter_grows_with_the_rules() -> None:
     assert len(compile_filter()) % 8 == 0
 
 
+def test_docker_learns_no_name_server_and_no_control_group_of_the_host() -> None:
+    settings = docker_settings(PROFILE, "x86_64")
+    assert settings["dns"] == ["127.0.0.1"]
+    assert settings["dns_search"] == ["."]
+    assert settings["cgroupns"] == settings["ipc_mode"] == "private"
+
+
+def test_every_writable_place_has_a_size_a_number_of_files_and_no_device() -> None:
+    tmpfs = docker_settings(PROFILE, "x86_64")["tmpfs"]
+    assert set(tmpfs) == {"/work", "/home/agent", "/tmp"}
+    for options in tmpfs.values():
+        assert {"nosuid", "nodev", "exec"} <= set(options.split(","))
+        assert "nr_inodes=" in options
+    assert PROFILE.folder("/home/agent").size == PROFILE.folder("/work").size == 8 * MIB
+    assert set(PROFILE.landlock.write) | set(PROFILE.landlock.write_data) == {folder.path for folder in PROFILE.folders}
+
+
+def test_bubblewrap_hides_what_the_kernel_tells_everyone() -> None:
+    argv = bwrap_arguments(PROFILE, [], held={}, environment={}, masked=["/proc/kcore"])
+    at = argv.index("/proc/kcore")
+    assert argv[at - 2 : at] == ["--ro-bind", "/dev/null"]
+    assert argv.index("--proc") < at
+
+
 def test_bubblewrap_gets_every_wall_and_the_read_only_root_last() -> None:
     argv = bwrap_arguments(PROFILE, ["--ro-bind", "/usr", "/usr"], held={"/work": "/w"}, environment={"X": "y z"})
     for flag in (
@@ -72,8 +96,23 @@ def test_bubblewrap_gets_every_wall_and_the_read_only_root_last() -> None:
 def test_environment_is_the_allowlist_then_spec_then_command() -> None:
     env = environment_of(PROFILE, Command(argv=("x",), env={"A": "2", "PATH": "/mine"}))
     assert (env["A"], env["PATH"], env["HOME"]) == ("2", "/mine", "/home/agent")
-    assert set(env) <= {
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR", "PYTHONDONTWRITEBYTECODE", "A")
+    assert set(env) == {*ENVIRONMENT, "A"}
+
+
+def test_the_allowlist_holds_nothing_of_this_process_and_keeps_programs_from_asking() -> None:
+    assert {name: value for name, value in ENVIRONMENT.items() if name not in {"PATH", "LANG"}} == {
+        "HOME": "/home/agent",
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/sh",
+        "TERM": "dumb",
+        "TMPDIR": "/tmp",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "PIP_NO_INPUT": "1",
     }
 
 

@@ -267,10 +267,10 @@ class Engine:
 
         def act(client: docker.DockerClient) -> str:
             with archive.open("rb") as file:
-                loaded = client.images.load(file)
-            if len(loaded) != 1:
-                raise SandboxError(f"{archive} holds {len(loaded)} images; mend: docker save one image")
-            return str(loaded[0].id)
+                names = _loaded(client.api.load_image(file))
+            if len(names) != 1:
+                raise SandboxError(f"{archive} holds {len(names)} images; mend: docker save one image")
+            return str(client.api.inspect_image(names.pop())["Id"])
 
         return await self._call(act, pace=SLOW)
 
@@ -379,15 +379,28 @@ def _tag(name: str) -> str | None:
 
 
 def _built(steps: Iterator[dict[str, Any]]) -> str:
+    """The id of what was built. A stream is read to its end, since the SDK would leave the connection open."""
     lines: list[str] = []
-    made = ""
+    made = error = ""
     for step in steps:
-        if "error" in step:
-            words = "\n".join([*lines, str(step["error"]).strip()])
-            raise SandboxError(f"the image could not be built:\n{words}")
-        if "aux" in step:
-            made = str(step["aux"].get("ID", made))
+        error = error or str(step.get("error", "")).strip()
+        made = str((step.get("aux") or {}).get("ID", made))
         lines = [*lines, *str(step.get("stream", "")).rstrip().splitlines()][-_LINES:]
-    if not made:
-        raise SandboxError("the image could not be built: the engine named none")
+    if error or not made:
+        words = "\n".join([*lines, error or "the engine named no image"])
+        raise SandboxError(f"the image could not be built:\n{words}")
     return made
+
+
+def _loaded(steps: Iterator[dict[str, Any]]) -> set[str]:
+    """Names or ids of what was loaded; the stream is read to its end."""
+    names: set[str] = set()
+    error = ""
+    for step in steps:
+        error = error or str(step.get("error", "")).strip()
+        said = str(step.get("stream", ""))
+        if said.startswith("Loaded image"):
+            names.add(said.partition(": ")[2].strip())
+    if error:
+        raise SandboxError(f"the image could not be loaded: {error}")
+    return names

@@ -143,11 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parted(error: Exception) -> tuple[str, str]:
-    """What is wrong, and the mend; the pool says both in one line, the mend last."""
+    """What is wrong, and the mend; pool and sandbox say both in one line, the mend last."""
     text = str(error)
     what, _, mend = text.rpartition("; ")
     if isinstance(error, PoolConfigError) and what and "\n" not in text:
         return what, mend
+    if isinstance(error, SandboxError) and "\n" not in text and mend.startswith("mend: "):
+        return what, mend.removeprefix("mend: ")
     return text, _mend(error)
 
 

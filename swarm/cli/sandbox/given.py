@@ -14,7 +14,7 @@ from platformdirs import user_state_path
 
 from sandbox.base import Exits
 from sandbox.config import SandboxConfig, WarmConfig
-from sandbox.egress.denied import Denied, DeniedLog
+from sandbox.egress.denied import DeniedLog
 from sandbox.factory import chosen_backend
 from sandbox.types import SandboxSpec
 from sandbox.warm.backend import WarmBackend
@@ -80,11 +80,7 @@ async def backend_of(
     settings: Settings, backend: BackendName | None, network: NetworkName
 ) -> AsyncIterator[WarmBackend]:
     """A backend that has just proved its claims, with the way out asked for. Raises SandboxUnavailableError."""
-
-    def denied(one: Denied) -> None:
-        typer.echo(f"denied: {one.line}", err=True)
-
-    exits: Exits = {} if network is NetworkName.NONE else ways_out(settings.sandbox.egress, DeniedLog(denied))
+    exits: Exits = {} if network is NetworkName.NONE else ways_out(settings.sandbox.egress, DeniedLog())
     config = config_of(settings, backend)
     async with chosen_backend(config, state=settings.daemon.state, exits=exits) as chosen:
         yield chosen

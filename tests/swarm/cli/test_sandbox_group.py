@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.errors import SandboxUnavailableError
 from sandbox.reaping import prune_plan
 from sandbox.types import LeftBehind, SelfTest
+from swarm.cli import app
 from swarm.cli.sandbox import doctor, machine, prune
 
 SESSION = """
@@ -185,3 +187,15 @@ def test_doctor_proves_what_this_machine_can_keep(swarm) -> None:
     told = json.loads(ran.out)["backends"][0]
     assert told["usable"] is True
     assert "no route out" in told["test"]["proved"]
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"),
+    [
+        (SandboxUnavailableError("no engine; mend: start one"), ("no engine", "start one")),
+        (SandboxUnavailableError("a; b; mend: c"), ("a; b", "c")),
+        (SandboxUnavailableError("plain"), ("plain", "see what this machine can keep with: swarm sandbox doctor")),
+    ],
+)
+def test_an_error_of_the_sandbox_is_parted_from_its_mend(error: Exception, parts: tuple[str, str]) -> None:
+    assert app._parted(error) == parts

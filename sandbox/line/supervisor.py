@@ -640,8 +640,15 @@ class Running:
         if self._code < 0:
             self.kill_group()
         until = time.monotonic() + _PATIENCE
-        while self._code < 0 and time.monotonic() < until and self._supervisor.reap():
+        while self._supervisor.reap() and (self._code < 0 or self._group_lives()) and time.monotonic() < until:
             time.sleep(0.001)
+
+    def _group_lives(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
 
     def _finish(self) -> None:
         supervisor = self._supervisor

@@ -59,6 +59,8 @@ async def _serve(conversation: Conversation, channel: Channel, way: Exit, labels
         channel.close()
         raise
     pumps = asyncio.create_task(_outwards(channel, ours)), asyncio.create_task(_inwards(channel, ours))
+    both = asyncio.gather(*pumps, return_exceptions=True)
+    both.add_done_callback(lambda _: ours.close())  # not sooner, and also when we are cancelled while we tidy up
     try:
         try:
             await way.serve(reader, writer, labels)
@@ -70,13 +72,12 @@ async def _serve(conversation: Conversation, channel: Channel, way: Exit, labels
     finally:
         for pump in pumps:
             pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
         writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-        ours.close()
         channel.close()
         conversation.forget(channel)
+        await asyncio.wait(pumps)
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _outwards(channel: Channel, ours: socket.socket) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.base import SandboxBackend
+from sandbox.types import MIB, Limits, SandboxSpec
 from tests.contract.inside import SPEC, answers, mark, python, sh, usable
 
 
@@ -367,3 +368,46 @@ async def test_signals_meet_the_commands_own_processes_alone(jail: SandboxBacken
             assert processes_with(tag) == []
             await usable(box)
             assert await box.read("kept") == b"1"
+
+
+@pytest.mark.claim("agents find their tools")
+async def test_what_ordinary_programs_need_of_the_kernel_is_there(jail: SandboxBackend) -> None:
+    """A filter that breaks node, the JVM or a compiler would be turned off by the first who meets it."""
+    program = """
+    import asyncio, mmap, multiprocessing, pty, sqlite3, subprocess, tempfile, threading
+    with multiprocessing.Pool(2) as pool:
+        print("pool", pool.map(abs, [-1, -2]) == [1, 2])
+    print("memfd", os.write(os.memfd_create("x"), b"x") == 1)
+    print("pidfd", os.pidfd_open(os.getpid()) > 0)
+    print("pty", len(pty.openpty()) == 2)
+    print("shared", mmap.mmap(-1, 1 << 20)[:1] == b"\\0")
+    print("lock", multiprocessing.Lock().acquire())
+    print("unix", len(socket.socketpair()) == 2)
+    print("sqlite", sqlite3.connect("/work/db").execute("pragma journal_mode=wal").fetchone() == ("wal",))
+    print("temporary", len(tempfile.NamedTemporaryFile().name) > 0)
+    os.mkfifo("/work/fifo")
+    print("fifo", Path("/work/fifo").is_fifo())
+    async def main():
+        child = await asyncio.create_subprocess_exec("echo", "x", stdout=-1)
+        return (await child.communicate())[0]
+    print("asyncio", asyncio.run(main()) == b"x\\n")
+    done = []
+    thread = threading.Thread(target=done.append, args=(1,))
+    thread.start(); thread.join()
+    print("thread", done == [1])
+    """
+    tools = {
+        "node": 'node -e \'new (require("worker_threads").Worker)("process.exit(0)", {eval: true})\'',
+        "javac": "printf 'class A { public static void main(String[] a) { System.out.println(1); } }' >A.java; "
+        "java -Xmx64m A.java",
+        "gcc": "printf 'int main(void) { return 0; }' >a.c; gcc -o a a.c && ./a",
+        "git": "git init -q g && cd g && git -c user.name=x -c user.email=x commit -q --allow-empty -m x && git gc -q",
+    }
+    limits = Limits(memory=1024 * MIB, processes=128, disk=64 * MIB, wall=60)
+    async with jail.open(SandboxSpec(limits=limits)) as box:
+        said = await answers(box, program)
+        assert set(said.values()) == {"True"}, said
+        for tool, script in tools.items():
+            if (await sh(box, f"command -v {tool}")).exit_code == 0:
+                outcome = await sh(box, script, timeout=50)
+                assert outcome.exit_code == 0, (tool, outcome.text)

@@ -139,6 +139,16 @@ async def test_a_fork_of_a_ready_one_is_a_copy_with_labels_of_its_own(warm: Warm
         assert await box.read("deep/a") == b"x"
 
 
+async def test_where_a_fork_is_a_copy_it_is_made_in_a_ready_one(warm: WarmBackend) -> None:
+    async with warm.open(SPEC) as box:
+        await box.write("a", b"x")
+        await warm.prepare(SPEC)
+        held = {each.sandbox.name for shelf in warm._shelves.values() for each in shelf.ready}
+        async with box.fork() as fork:
+            assert await fork.read("a") == b"x"
+            assert (fork.name in held) is isinstance(warm.bare, ContainerBackend)  # bubblewrap's is an overlay
+
+
 async def test_closing_leaves_nothing_behind(jail: SandboxBackend, tmp_path: Path) -> None:
     backend = WarmBackend(jail, WarmConfig(max=READY), Register(tmp_path / "sandboxes"))
     await backend.prepare(SPEC)

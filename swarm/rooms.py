@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from sandbox.base import SandboxBackend
 from sandbox.errors import SandboxError
 from sandbox.images.devcontainer import PLACES, DevContainer, read_devcontainer
-from sandbox.images.prepare import LAYER, Checkout, Prepared, Preparer
+from sandbox.images.making import Checkout
+from sandbox.images.prepare import LAYER, Prepared, Preparer
 from sandbox.images.realise import Realiser
 from sandbox.images.setup import Ground, SetUp
 from sandbox.images.sources import ImageSource, source_of

@@ -20,7 +20,7 @@ from sandbox.images.archive import look, unpack_archive
 from sandbox.images.context import pack_folder, wrapped, write_context
 from sandbox.images.dockerfile import parents_of
 from sandbox.images.engine import ImageEngine
-from sandbox.images.prepare import Checkout
+from sandbox.images.making import Checkout
 from sandbox.images.shelf import Shelf
 from sandbox.images.sources import Archive, Dockerfile, Folder, ImageSource, Reference, insist_allowed
 from sandbox.types import Backend, Frozen

@@ -18,7 +18,8 @@ from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import ImagesConfig, SandboxConfig
 from sandbox.container.backend import ContainerBackend
 from sandbox.errors import SetUpError
-from sandbox.images.prepare import Checkout, Preparer
+from sandbox.images.making import Checkout
+from sandbox.images.prepare import Preparer
 from sandbox.images.realise import Realiser
 from sandbox.images.setup import Ground, SetUp
 from sandbox.images.shelf import shelves_in

@@ -14,7 +14,7 @@ import pytest
 from sandbox.config import ImagesConfig
 from sandbox.errors import ImageError, SandboxError, SandboxLostError, SandboxUnavailableError
 from sandbox.images.archive import look
-from sandbox.images.prepare import Checkout
+from sandbox.images.making import Checkout
 from sandbox.images.realise import Realiser, host_system
 from sandbox.images.shelf import Bounds, Shelf
 from sandbox.images.sources import Archive, Dockerfile, Folder, ImageSource, Reference, source_of

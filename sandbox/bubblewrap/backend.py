@@ -26,7 +26,7 @@ from sandbox.bubblewrap.root import root_of
 from sandbox.bubblewrap.seats import Seats
 from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.config import SandboxConfig
-from sandbox.errors import SandboxError, SandboxUnavailableError
+from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
 from sandbox.line.launch import Start
 from sandbox.line.resident import ResidentSandbox, Setting, exits_of
 from sandbox.mounts import resolved
@@ -37,6 +37,14 @@ from sandbox.types import MIB, LeftBehind, SandboxSpec, SelfTest
 
 
 @dataclass(frozen=True)
+class Forking:
+    """Whether forks share layers, or are copies; and what is told of it."""
+
+    layers: bool
+    told: str
+
+
+@dataclass(frozen=True)
 class Machine:
     """What all sandboxes share."""
 
@@ -44,7 +52,7 @@ class Machine:
     filter: int
     parent: Parent
     masked: tuple[str, ...]
-    overlay: str | None
+    forking: Forking
 
 
 class BwrapBackend:
@@ -65,12 +73,12 @@ class BwrapBackend:
         if self._machine is None:
             parent, rules = find_parent(self._config.cgroup), _filter_descriptor()
             try:
-                bwrap, overlay = await find_bwrap(PLACE), await self._overlay()
+                bwrap, forking = await find_bwrap(PLACE), await self._forking()
             except BaseException:
                 os.close(rules)
                 raise
             if self._machine is None:
-                self._machine = Machine(bwrap, rules, parent, _masked(), overlay)
+                self._machine = Machine(bwrap, rules, parent, _masked(), forking)
             else:  # somebody else found it meanwhile
                 os.close(rules)
         return self._machine
@@ -84,7 +92,7 @@ class BwrapBackend:
             "cgroup": f"v{2 if machine.parent.unified else 1} {machine.parent.folders[0]}",
             "uid": "one uid per sandbox" if os.geteuid() == 0 else f"uid {os.geteuid()} for all sandboxes",
             "bwrap": f"the {machine.bwrap.origin}'s",
-            "fork": "overlay" if machine.overlay is None else f"copy ({machine.overlay})",
+            "fork": machine.forking.told,
         }
         try:
             test = await prove(self, "bwrap", machine.bwrap.named, detail)
@@ -162,24 +170,33 @@ class BwrapBackend:
 
     @asynccontextmanager
     async def _fork(self, source: ResidentSandbox, spec: SandboxSpec) -> AsyncIterator[ResidentSandbox]:
-        """Share the frozen layers where overlays work here, else copy through both supervisors."""
-        machine, cell = await self.machine(), source.cell
-        if machine.overlay is not None or not isinstance(cell, BwrapCell):
+        """Share the frozen layers where that works, else copy through both supervisors."""
+        forked = await self._layered(source)
+        if forked is None:
             async with self.open(spec) as sandbox:
                 await source.copy_to(sandbox)
                 yield sandbox
             return
+        async with self._living(forked, spec) as sandbox:
+            sandbox.session = source.session
+            yield sandbox
+
+    async def _layered(self, source: ResidentSandbox) -> BwrapCell | None:
+        """A cell on the source's layers; None where there can be none, for want of memory for a deep stack too."""
+        machine, cell = await self.machine(), source.cell
+        if not machine.forking.layers or not isinstance(cell, BwrapCell):
+            return None
         place = await self._seats.take(machine.parent, cell.plan.profile)
         try:
             async with source.quiet():
-                forked, session = await cell.fork(place), source.session
-        except BaseException:
-            await place.group.remove()
+                forked = await cell.fork(place)
+        except BaseException as error:
+            await place.let_go()
+            if isinstance(error, SandboxError) and not isinstance(error, SandboxLostError):
+                return None
             raise
-        async with self._living(forked, spec) as sandbox:
-            self._seats.prepare(machine.parent)
-            sandbox.session = session
-            yield sandbox
+        self._seats.prepare(machine.parent)
+        return forked
 
     def _uid(self) -> int:
         if os.geteuid() != 0:
@@ -187,16 +204,19 @@ class BwrapBackend:
         self._next = (self._next + 1) % AGENT_UIDS
         return AGENT_UID + self._next
 
-    async def _overlay(self) -> str | None:
-        """Why overlays cannot be used here; None where they can. Raises SandboxUnavailableError: no user namespaces."""
+    async def _forking(self) -> Forking:
+        """How forks are made here. Raises SandboxUnavailableError where user namespaces cannot be made at all."""
         store = Store("work", MIB, 256, 0o755)
-        request = {"do": "probe", "uid": self._uid(), "stores": to_json((store,)), "files": {}, "binds": {}}
+        request = {"uid": self._uid(), "stores": to_json((store,)), "files": {}, "binds": {}}
         try:
-            answer = await self._helper.ask(request, [])
+            await self._helper.ask(request | {"do": "probe"}, [])
         except HelperError as error:
             raise SandboxUnavailableError(f"{error}; mend: {namespaces_mend(_sysctl)}") from error
-        reason = answer.words["overlay"]
-        return None if reason is None else str(reason)
+        words = (await self._helper.ask(request | {"do": "overlay"}, [])).words
+        if words["overlay"] is not None:
+            return Forking(layers=False, told=f"copy ({words['overlay']})")
+        told = "overlay" if words["renames"] else "overlay (a folder from before a fork is renamed by copying it)"
+        return Forking(layers=True, told=told)
 
 
 def _masked() -> tuple[str, ...]:

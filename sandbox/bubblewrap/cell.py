@@ -115,6 +115,7 @@ class BwrapCell:
         try:
             answer = await self._helper.ask(request, [self._namespaces.user, self._namespaces.mount])
         except HelperError as error:
+            self._stores = from_json(error.words.get("stores", to_json(self._stores)))
             raise SandboxError(f"{self.name} cannot be forked: {error}") from error
         self._stores = from_json(answer.words["stores"])
         namespaces = Namespaces(os.dup(self._namespaces.user), *answer.fds)

@@ -8,9 +8,10 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sandbox.errors import SandboxError
@@ -22,7 +23,11 @@ _MOST_BYTES, _MOST_FDS = 64 * 1024, 4
 
 
 class HelperError(SandboxError):
-    """The helper could not do what it was asked; the message says at which step and why."""
+    """The helper could not do what it was asked; the message says at which step and why, ``words`` what it told."""
+
+    def __init__(self, message: str, words: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(message)
+        self.words = words
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ async def _answered(connection: socket.socket) -> Answer:
     except TimeoutError:
         raise HelperError(f"bubblewrap's helper did not answer within {_PATIENCE:g} s") from None
     if "error" in answer.words:
-        raise HelperError(str(answer.words["error"]))
+        raise HelperError(str(answer.words["error"]), answer.words)
     return answer
 
 

@@ -24,6 +24,12 @@ class Place:
     group: Group
     seat: Seat | None = None
 
+    async def let_go(self) -> None:
+        """Give it up unused."""
+        if self.seat is not None:
+            self.seat.close()
+        await self.group.remove()
+
 
 class Seats:
     """Gives out groups, and makes the next one when one was given. At most one is held; it has no limits yet."""
@@ -45,7 +51,7 @@ class Seats:
         try:
             place.group.limit(profile)
         except BaseException:
-            await _let_go(place)
+            await place.let_go()
             raise
         return place
 
@@ -59,7 +65,7 @@ class Seats:
         making, self._making = self._making, None
         if making is not None:
             with contextlib.suppress(SandboxError):
-                await _let_go(await making)
+                await (await making).let_go()
 
     async def _make(self, parent: Parent) -> Place:
         group = parent.child(self._owner.new_name())
@@ -68,9 +74,3 @@ class Seats:
         except BaseException:
             await group.remove()
             raise
-
-
-async def _let_go(place: Place) -> None:
-    if place.seat is not None:
-        place.seat.close()
-    await place.group.remove()

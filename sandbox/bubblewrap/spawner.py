@@ -21,6 +21,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from sandbox.bubblewrap.layers import PLACE, SLOTS, Store, from_json, room_left, to_json
@@ -133,46 +134,115 @@ def _told(arguments: Sequence[str]) -> int:
 
 
 def _fork(request: dict[str, Any], reply: int, fds: list[int]) -> None:
-    """Freeze the stores of these namespaces and make a namespace for the fork. Nothing may run in them meanwhile."""
-    stores = from_json(request["stores"])
-    if any(store.deep for store in stores):
+    """Freeze the stores of these namespaces and make a namespace for the fork. Nothing may run in them meanwhile.
+
+    Root mounts the layers itself: only then the kernel can rename a folder that lies in a frozen one.
+    """
+    now, uid = from_json(request["stores"]), request["uid"]
+    owner = uid if os.geteuid() == 0 else None
+    if any(store.deep for store in now):
         _enter_groups(request["groups"])  # a copy counts as the sandbox's own memory
-    _enter(request["uid"], fds)
-    stores = tuple(_freeze(store) for store in stores)
-    _step("making the fork's mounts")
-    _call(_libc.unshare, _NEWNS)
-    for store in stores:
-        _unmount(store)
-        _grow(store)
-    user, mount = _own_namespaces()
-    os.close(user)
+    if owner is None:
+        _enter(uid, fds)
+    else:
+        _change_root(fds[1])
+    try:
+        now = _flattened(now, owner, fds)
+        stores = tuple(_freeze(store, owner) for store in now)
+        if owner is None:
+            [mount] = _new_namespace(stores)
+        else:
+            [mount] = _within(uid, fds, lambda: _new_namespace(stores))
+            _change_root(mount)
+        for store in stores:
+            _grow(store, owner)
+    except OSError as error:
+        for store in now:
+            with contextlib.suppress(OSError):
+                _mount("none", store.layer(store.slot), "", _REMOUNT | _NOSUID | _NODEV, "")
+        _answer(reply, {"error": f"{_doing}: {error.strerror or error}", "stores": to_json(now)})
+        os._exit(1)
     _answer(reply, {"stores": to_json(stores)}, (mount,))
     os._exit(0)
 
 
+def _new_namespace(stores: tuple[Store, ...]) -> tuple[int]:
+    """A copy of this mount namespace without the layers that are written to here."""
+    _step("making the fork's mounts")
+    _call(_libc.unshare, _NEWNS)
+    for store in stores:
+        _unmount(store)
+    user, mount = _own_namespaces()
+    os.close(user)
+    return (mount,)
+
+
+def _within(uid: int, fds: Sequence[int], act: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    """What ``act`` does and returns in a child that entered both namespaces as the sandbox's user. Raises OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _enter(uid, fds)
+            _answer(theirs.fileno(), {}, act())
+        except OSError as error:
+            _answer(theirs.fileno(), {"error": error.strerror or str(error), "doing": _doing})
+        finally:
+            os._exit(0)
+    with ours:
+        theirs.close()
+        said, got, _, _ = socket.recv_fds(ours, 65536, MOST_FDS)
+    os.waitpid(pid, 0)
+    words = json.loads(said) if said else {"error": "it was killed", "doing": "acting inside"}
+    if "error" in words:
+        _step(words["doing"])
+        raise OSError(0, words["error"])
+    return tuple(got)
+
+
 def _probe(request: dict[str, Any], reply: int, fds: list[int]) -> None:  # noqa: ARG001 - it needs no descriptor
-    """Whether namespaces can be made, and why overlays cannot be used in them where that is so."""
-    _make(request, stores := from_json(request["stores"]))
-    try:
-        for store in stores:
-            _try_overlay(store)
-    except OSError as error:
-        _answer(reply, {"overlay": f"{_doing}: {error.strerror}"})
-    else:
-        _answer(reply, {"overlay": None})
+    """Whether the namespaces can be made."""
+    _make(request, from_json(request["stores"]))
+    _answer(reply, {})
     os._exit(0)
 
 
-def _try_overlay(store: Store) -> None:
+def _overlay(request: dict[str, Any], reply: int, fds: list[int]) -> None:  # noqa: ARG001 - it needs no descriptor
+    """Why layers cannot be used here, null where they can, and whether a folder of a frozen one can be renamed."""
+    stores = from_json(request["stores"])
+    owner = request["uid"] if os.geteuid() == 0 else None
+    if owner is None:
+        _make(request, stores)
+    else:
+        _call(_libc.unshare, _NEWNS)
+        _furnish(request)
+        for store in stores:
+            _tmpfs(store, store.layer(0), store.size, store.inodes, store.mode)
+    try:
+        renames = all(_try_overlay(store, owner) for store in stores)
+    except OSError as error:
+        _answer(reply, {"overlay": f"{_doing}: {error.strerror}", "renames": False})
+    else:
+        _answer(reply, {"overlay": None, "renames": renames})
+    os._exit(0)
+
+
+def _try_overlay(store: Store, owner: int | None) -> bool:
     """Delete a folder of the frozen layer and make it anew: whiteouts and opaque folders have to work."""
     os.makedirs(store.shown + "/folder/below")
-    folder = _freeze(store).shown + "/folder"
+    os.mkdir(store.shown + "/other")
+    shown = _freeze(store, owner).shown
     _step("deleting in an overlay")
-    os.rmdir(folder + "/below")
-    os.rmdir(folder)
-    os.mkdir(folder)
-    if os.listdir(folder):
+    os.rmdir(shown + "/folder/below")
+    os.rmdir(shown + "/folder")
+    os.mkdir(shown + "/folder")
+    if os.listdir(shown + "/folder"):
         raise OSError(0, "what was deleted comes back (tmpfs keeps no user.* attributes; Linux 6.6 and later do)")
+    try:
+        os.rename(shown + "/other", shown + "/renamed")
+    except OSError:
+        return False
+    return True
 
 
 _OPERATIONS: dict[str, Callable[[dict[str, Any], int, list[int]], None]] = {
@@ -180,6 +250,7 @@ _OPERATIONS: dict[str, Callable[[dict[str, Any], int, list[int]], None]] = {
     "start": _start,
     "fork": _fork,
     "probe": _probe,
+    "overlay": _overlay,
 }
 
 
@@ -206,6 +277,13 @@ def _drop(uid: int) -> None:
         os.setresuid(uid, uid, uid)
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)  # the kernel forgot both when the user changed
         _prctl(_SET_DUMPABLE, 1)  # else its files in /proc were root's, and no user namespace could be mapped
+
+
+def _change_root(mount: int) -> None:
+    """Into another mount namespace, user and rights as they are."""
+    _step("entering the sandbox's mounts")
+    _call(_libc.setns, mount, _NEWNS)
+    os.chdir("/")
 
 
 def _enter(uid: int, namespaces: Sequence[int]) -> None:
@@ -268,16 +346,36 @@ def _bind(descriptor: int, target: str) -> None:
     os.close(descriptor)
 
 
-def _freeze(store: Store) -> Store:
+def _flattened(stores: tuple[Store, ...], owner: int | None, fds: Sequence[int]) -> tuple[Store, ...]:
+    """The stores, those with a deep stack copied into one layer. Where that fails all is as it was."""
+    flat = tuple(store.flattened() if store.deep and not _untouched(store) else store for store in stores)
+    changed = [(old, new) for old, new in zip(stores, flat, strict=True) if old != new]
+    try:
+        for old, new in changed:
+            if owner is None:
+                _copy(old, new)
+            else:
+                _within(owner, fds, partial(_copy, old, new))  # a hostile tree is its own user's to copy
+    except OSError:
+        for _, new in changed:
+            with contextlib.suppress(OSError):
+                _call(_libc.umount2, new.shown.encode(), _DETACH)
+        raise
+    for old, _ in changed:
+        _unmount(old)
+        for slot in old.frozen:
+            _call(_libc.umount2, old.layer(slot).encode(), _DETACH)
+    return flat
+
+
+def _freeze(store: Store, owner: int | None) -> Store:
     """What both sides of a fork start from: the store with an empty layer on top, which was put on here."""
     if store.frozen and _untouched(store):
         return store
-    if store.deep:
-        store = _flatten(store)
     _step("freezing the workspace")
     _mount("none", store.layer(store.slot), "", _REMOUNT | _RDONLY | _NOSUID | _NODEV, "")
     parted = store.parted()
-    _grow(parted)
+    _grow(parted, owner)
     return parted
 
 
@@ -286,7 +384,7 @@ def _untouched(store: Store) -> bool:
     return not os.listdir(f"{store.layer(store.slot)}/up") and above.st_mode == os.stat(store.lowers[0]).st_mode
 
 
-def _grow(store: Store) -> None:
+def _grow(store: Store, owner: int | None) -> None:
     """Mount a new layer at the store's slot, with what the frozen ones leave of the limits."""
     _step("adding a layer to the workspace")
     here = store.layer(store.slot)
@@ -300,26 +398,28 @@ def _grow(store: Store) -> None:
     for name in ("up", "wk", "top"):
         os.mkdir(f"{here}/{name}")
     os.chmod(f"{here}/up", stat.S_IMODE(os.stat(store.lowers[0]).st_mode))
-    options = f"lowerdir={':'.join(store.lowers)},upperdir={here}/up,workdir={here}/wk,userxattr"
+    how = "userxattr"
+    if owner is not None:
+        os.chown(f"{here}/up", owner, owner)
+        how = "redirect_dir=on"
+    options = f"lowerdir={':'.join(store.lowers)},upperdir={here}/up,workdir={here}/wk,{how}"
     _mount("overlay", store.shown, "overlay", _NOSUID | _NODEV, options)
 
 
-def _flatten(store: Store) -> Store:
-    """Copy all layers into one, and let go of them here."""
+def _copy(old: Store, new: Store) -> tuple[()]:
+    """All that the old layers show, into one new layer."""
     _step("copying the workspace's layers into one")
-    flat = store.flattened()
-    _tmpfs(store, flat.shown, store.size, store.inodes, stat.S_IMODE(os.stat(store.shown).st_mode))
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    argv = ["cp", "-a", "--sparse=always", "--", store.shown + "/.", flat.shown + "/"]
-    done = subprocess.run(
-        argv, env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    _tmpfs(new, new.shown, new.size, new.inodes, stat.S_IMODE(os.stat(old.shown).st_mode))
+    argv = ["cp", "-a", "--sparse=always", "--", old.shown + "/.", new.shown + "/"]
+    process = subprocess.Popen(
+        argv, env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    if done.returncode:
-        raise OSError(0, done.stderr.decode("utf-8", "replace").strip()[-300:])
-    _unmount(store)
-    for slot in store.frozen:
-        _call(_libc.umount2, store.layer(slot).encode(), _DETACH)
-    return flat
+    with contextlib.suppress(OSError), open(f"/proc/{process.pid}/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # where memory does not suffice it goes, not we, who have to clear up after it
+    _, said = process.communicate()
+    if process.returncode:
+        raise OSError(0, said.decode("utf-8", "replace").strip()[-300:] or "it was killed")
+    return ()
 
 
 def _unmount(store: Store) -> None:

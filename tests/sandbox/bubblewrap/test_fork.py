@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.base import Sandbox
-from sandbox.bubblewrap.backend import BwrapBackend
+from sandbox.bubblewrap.backend import BwrapBackend, Forking
 from sandbox.bubblewrap.layers import DEEPEST
 from sandbox.types import MIB, Command, Limits, SandboxSpec
 
@@ -101,14 +101,14 @@ async def test_parallel_forks_of_one_source_are_all_whole(backend: BwrapBackend)
 
 @pytest.mark.root
 async def test_where_overlays_are_refused_a_fork_is_a_copy_of_the_same(backend: BwrapBackend) -> None:
-    backend._machine = replace(await backend.machine(), overlay="as on an older kernel")
+    backend._machine = replace(await backend.machine(), forking=Forking(layers=False, told="copy"))
     async with backend.open(SPEC) as box:
         await sh(box, "echo 1 >f; echo 2 >~/h; mkfifo p; ln -s f l")
         async with box.fork() as fork:
             assert box.cell.uid != fork.cell.uid
             assert await sh(fork, "cat f ~/h l; rm f") == "1\n2\n1\n"
         assert await box.read("f") == b"1\n"
-    assert (await backend.self_test()).detail["fork"] == "copy (as on an older kernel)"
+    assert (await backend.self_test()).detail["fork"] == "copy"
 
 
 @pytest.mark.root
@@ -119,3 +119,35 @@ async def test_a_fork_of_five_thousand_files_copies_none(backend: BwrapBackend) 
             assert int(await sh(fork, "cat d*/* | wc -c")) == len("".join(map(str, range(5000))))
             assert int(await sh(fork, "df -k --output=used . | tail -1")) <= 64
             assert int(await sh(fork, "df --output=iused . | tail -1")) <= 16
+
+
+@pytest.mark.root
+async def test_a_folder_from_before_a_fork_can_be_renamed_as_git_and_npm_do(backend: BwrapBackend) -> None:
+    rename = "import os; os.rename('old', 'new'); os.rename('new/in', 'moved')"
+    async with backend.open(SPEC) as box:
+        await sh(box, "mkdir -p old/in/deep; echo 1 >old/in/deep/f; echo 2 >old/g")
+        async with box.fork() as fork:
+            outcome = await fork.run(Command(argv=("python3", "-c", rename)))
+            assert outcome.exit_code == 0, outcome.text
+            async with fork.fork() as again:
+                await sh(again, "mv moved old; echo 3 >old/deep/f")
+                assert await sh(again, "cat old/deep/f new/g; ls") == "3\n2\nnew\nold\n"
+            assert await sh(fork, "cat moved/deep/f new/g; ls") == "1\n2\nmoved\nnew\n"
+        assert await sh(box, "cat old/in/deep/f; ls") == "1\nold\n"
+
+
+@pytest.mark.root
+async def test_a_deep_stack_that_memory_cannot_hold_twice_is_copied_through_the_supervisors(
+    backend: BwrapBackend,
+) -> None:
+    async with AsyncExitStack() as stack:
+        spec = SandboxSpec(limits=Limits(memory=96 * MIB, disk=80 * MIB, wall=60))
+        box = await stack.enter_async_context(backend.open(spec))
+        for generation in range(DEEPEST):
+            await box.write("f", str(generation).encode())
+            box = await stack.enter_async_context(box.fork())
+        await sh(box, "head -c 60M /dev/urandom >big")
+        async with box.fork() as fork:
+            assert fork.cell.uid != box.cell.uid, "it is no layer"
+            assert await sh(fork, "stat -c %s big; cat f") == f"{60 * MIB}\n{DEEPEST - 1}"
+        await box.write("still", b"writable")

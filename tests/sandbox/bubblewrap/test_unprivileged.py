@@ -45,8 +45,8 @@ async def main():
             said["fork"] = (await fork.read("kept")).decode()
     said["swept"] = await backend.sweep()
     parent = (await backend.machine()).parent
-    said["left"] = [path for path in os.listdir(parent.folders[0]) if path.startswith("swarm-")]
     await backend.close()
+    said["left"] = [path for path in os.listdir(parent.folders[0]) if path.startswith("swarm-")]
     return said
 
 print(json.dumps(asyncio.run(main())))

@@ -91,7 +91,7 @@ def jail(jailing: Making) -> SandboxBackend:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write down for `scripts/conformance.py` which backend kept which claim: AGENT_SWARM_CONFORMANCE names the file."""
+    """Write down which backend kept which claim, into the file that `scripts/conformance.py` reads."""
     report = yield
     told, backend = os.environ.get("AGENT_SWARM_CONFORMANCE"), _backend_of(item)
     if told and backend and (call.when == "call" or not report.passed):

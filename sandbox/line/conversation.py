@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from sandbox.errors import SandboxLostError
-from sandbox.line import supervisor as inside
+from sandbox.inside import protocol as inside
 from sandbox.line.cell import Line
 from sandbox.line.wire import BrokenLineError, Done, Frame, Frames, count, done, frame, request
 

@@ -10,12 +10,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sandbox.line import supervisor as inside
+from sandbox import inside
+from sandbox.inside.guard import process_namespace
 from sandbox.rules.profile import HOME, WORK
 
+_ORDER = (
+    *("protocol", "guard", "kernel", "ends", "child", "keeper"),
+    *("files", "running", "packing", "tunnels", "supervisor"),
+)
 # The compiled program saves the compiling where the Python inside understands it, else the source is used.
 _BOOTSTRAP = """\
-import os, marshal, _frozen_importlib_external as f
+import os, sys, marshal, _frozen_importlib_external as f
 def take(n):
     b = b""
     while len(b) < n:
@@ -26,9 +31,11 @@ def take(n):
     return b
 n = [int.from_bytes(take(4), "big") for _ in "abc"]
 magic, code, source, start = take(4), take(n[0]), take(n[1]), take(n[2])
-space = {"__name__": "supervisor"}
-exec(marshal.loads(code) if magic == f.MAGIC_NUMBER else compile(source, "supervisor", "exec", 0, True, 2), space)
-space["main"](marshal.loads(start))
+same = magic == f.MAGIC_NUMBER
+for name, part in marshal.loads(code if same else source):
+    m = sys.modules[name] = type(sys)(name)
+    exec(part if same else compile(part, name, "exec", 0, True, 2), m.__dict__)
+m.main(marshal.loads(start))
 """
 
 
@@ -60,7 +67,7 @@ def first_bytes(
         "work": start.work.encode(),
         "home": start.home.encode(),
         "sweep": start.sweep,
-        "host": inside.process_namespace(),
+        "host": process_namespace(),
         "landlock": None if start.landlock is None else {k: _plain(v) for k, v in start.landlock.items()},
         "tar": tuple(word.encode() for word in start.tar),
         "ports": tuple(ports),
@@ -88,5 +95,8 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _program() -> tuple[bytes, bytes]:
-    source = Path(inside.__file__).read_bytes()
-    return marshal.dumps(compile(source, "supervisor", "exec", 0, dont_inherit=True, optimize=2)), source
+    """All modules in the order in which each finds what it imports: compiled, and as source."""
+    folder = Path(inside.__path__[0])
+    sources = [(f"{inside.__name__}.{name}", (folder / f"{name}.py").read_bytes()) for name in _ORDER]
+    compiled = [(name, compile(source, name, "exec", 0, dont_inherit=True, optimize=2)) for name, source in sources]
+    return marshal.dumps(compiled), marshal.dumps(sources, 2)

@@ -16,7 +16,7 @@ from typing import Any
 
 from sandbox.base import Exit, Exits, OnOutput
 from sandbox.errors import SandboxError, SandboxLostError, SandboxPathError, SandboxUnavailableError
-from sandbox.line import supervisor as inside
+from sandbox.inside import protocol as inside
 from sandbox.line.cell import Cell
 from sandbox.line.conversation import Channel, Conversation
 from sandbox.line.launch import Start, as_bytes, encoded, first_bytes

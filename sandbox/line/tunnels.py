@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from sandbox.base import Exit
 from sandbox.errors import SandboxLostError
-from sandbox.line import supervisor as inside
+from sandbox.inside import protocol as inside
 from sandbox.line.conversation import Channel, Conversation
 
 _LINGER = 5.0  # seconds in which the other side may still end by itself, so that it can read the last answer

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.errors import SandboxLostError
-from sandbox.line import supervisor as inside
+from sandbox.inside import protocol as inside
 
 _REQUEST = 8 * 1024 * 1024
 _EMPTY = frozenset({inside.END, inside.CLOSE})

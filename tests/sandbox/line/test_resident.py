@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sandbox.errors import SandboxError, SandboxLostError
-from sandbox.line import supervisor as inside
+from sandbox.inside import protocol as inside
 from sandbox.line.launch import Start
 from sandbox.line.resident import ResidentSandbox, Setting
 from sandbox.line.wire import frame

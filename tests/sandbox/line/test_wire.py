@@ -8,7 +8,7 @@ import os
 import pytest
 
 from sandbox.errors import SandboxLostError
-from sandbox.line import supervisor as inside
+from sandbox.inside import protocol as inside
 from sandbox.line.wire import BrokenLineError, Frame, Frames, frame, request
 
 GOOD = [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import marshal
 import os
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.line import supervisor
+from sandbox import inside
+from sandbox.inside import ends, kernel, protocol
+from sandbox.inside.guard import may_sweep
 from sandbox.line.launch import Start, bootstrap_argv, first_bytes
-from sandbox.line.supervisor import may_sweep
 
 HOST = ("boot-1", 4026531836)
+STANDARD = sys.stdlib_module_names
 HEAVY = {"typing", "collections", "enum", "socket", "signal", "selectors", "ctypes", "subprocess", "json", "re"}
 
 
@@ -67,7 +71,7 @@ def test_a_supervisor_that_is_told_to_sweep_here_does_not_start() -> None:
 
 def test_it_says_what_it_could_do_and_ends_with_its_input() -> None:
     out, errors, code = answer_of(first())
-    assert out[0] == supervisor.HELLO
+    assert out[0] == protocol.HELLO
     assert b"hidden 1" in out
     assert (errors, code) == (b"", 0)
 
@@ -81,17 +85,31 @@ def test_a_beginning_that_breaks_off_ends_it() -> None:
     assert answer_of(first()[:5000]) == (b"", b"", 1)
 
 
-def test_it_is_python_3_9() -> None:
-    ast.parse(Path(supervisor.__file__).read_text(), feature_version=(3, 9))
+MODULES = sorted(Path(inside.__path__[0]).glob("*.py"))
+
+
+def test_it_is_python_3_9_and_needs_nothing_but_its_library() -> None:
+    for path in MODULES:
+        tree = ast.parse(path.read_text(), feature_version=(3, 9))
+        names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        foreign = {n for n in names if n and not n.startswith("sandbox.inside") and n.split(".")[0] not in STANDARD}
+        assert not foreign, path
+
+
+def test_every_module_is_sent_and_finds_what_it_imports() -> None:
+    data = first()
+    code, source = (int.from_bytes(data[at : at + 4], "big") for at in (0, 4))
+    sent = [name for name, _ in marshal.loads(data[16 + code : 16 + code + source])]  # noqa: S302 - we made it
+    assert sorted(sent) == [f"sandbox.inside.{path.stem}" for path in MODULES if path.stem != "__init__"]
 
 
 def test_it_loads_nothing_heavy() -> None:
-    source = Path(supervisor.__file__).read_text()
-    probe = "import sys; s = {'__name__': 'x'}; exec(sys.stdin.read(), s); s['Kernel'](); print(*sys.modules)"
-    ended = subprocess.run(
-        ["/usr/bin/python3", "-I", "-S", "-c", probe], input=source, capture_output=True, text=True, check=True
-    )
-    assert not HEAVY & set(ended.stdout.split())
+    code = bootstrap_argv()[-1].replace("m.main(marshal.loads(start))", "print(*sys.modules)")
+    ended = subprocess.run(["/usr/bin/python3", "-I", "-S", "-c", code], input=first(), capture_output=True, check=True)
+    loaded = ended.stdout.decode().split()
+    assert "sandbox.inside.supervisor" in loaded
+    assert not HEAVY & set(loaded)
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(min_value=2, max_value=60))
@@ -99,14 +117,14 @@ def test_head_and_tail_of_output_are_sent_and_the_rest_is_counted(pieces: list[b
     reader, writer = os.pipe()
     sent: list[tuple[int, bytes]] = []
     wire = SimpleNamespace(room=True, send=lambda kind, channel, data: sent.append((kind, data)))
-    output = supervisor.Output(wire, 1, reader, cap, lambda _: None)  # type: ignore[arg-type]
+    output = ends.Output(wire, 1, reader, cap, lambda _: None)  # type: ignore[arg-type]
     for piece in filter(None, pieces):
         os.write(writer, piece)
         output.ready()
     os.close(writer)
     cut = output.finish()
     os.close(reader)
-    whole, head = b"".join(pieces), b"".join(data for kind, data in sent if kind == supervisor.HEAD_OUTPUT)
+    whole, head = b"".join(pieces), b"".join(data for kind, data in sent if kind == protocol.HEAD_OUTPUT)
     got = b"".join(data for _, data in sent)
     assert len(got) + cut == len(whole)
     assert head == whole[: cap // 2]
@@ -115,17 +133,17 @@ def test_head_and_tail_of_output_are_sent_and_the_rest_is_counted(pieces: list[b
 
 def test_a_tail_of_tiny_pieces_stays_small() -> None:
     reader, writer = os.pipe()
-    output = supervisor.Output(SimpleNamespace(room=True, send=print), 1, reader, 100, print)  # type: ignore[arg-type]
+    output = ends.Output(SimpleNamespace(room=True, send=print), 1, reader, 100, print)  # type: ignore[arg-type]
     for _ in range(10_000):
         os.write(writer, b"xy" * 30)
         output.ready()
-        assert len(output._kept) <= 2 * 50 + supervisor.FRAME + 60
+        assert len(output._kept) <= 2 * 50 + protocol.FRAME + 60
     os.close(writer)
     os.close(reader)
 
 
 def test_landlock_is_asked_for_by_what_the_kernel_knows() -> None:
-    class Kernel:
+    class Pretend:
         def __init__(self, version: int) -> None:
             self.version = version
             self.calls: list[tuple[int | bytes | None, ...]] = []
@@ -149,16 +167,16 @@ def test_landlock_is_asked_for_by_what_the_kernel_knows() -> None:
         (6, 24, (1 << 16) - 1, True),
         (7, 24, (1 << 16) - 1, True),
     ):
-        kernel = Kernel(version)
-        landlock = supervisor.Landlock(kernel, asked)  # type: ignore[arg-type]
+        pretend = Pretend(version)
+        landlock = kernel.Landlock(pretend, asked)  # type: ignore[arg-type]
         assert (landlock.version, landlock.scoped) == (version, scoped)
-        made = kernel.calls[1]
+        made = pretend.calls[1]
         assert made[2] == size
         assert int.from_bytes(made[1][:8], "little") == handled  # type: ignore[index]
-        rules = [int.from_bytes(call[3][:8], "little") for call in kernel.calls[2:]]  # type: ignore[index]
+        rules = [int.from_bytes(call[3][:8], "little") for call in pretend.calls[2:]]  # type: ignore[index]
         assert len(rules) == 3, "an absent place is left out"
         assert all(rule & ~handled == 0 for rule in rules)
         assert not any(rule & (1 << 6 | 1 << 11) for rule in rules), "nobody makes device files"
-    off = Kernel(0)
-    assert supervisor.Landlock(off, asked).version == 0  # type: ignore[arg-type]
-    assert supervisor.Landlock(Kernel(7), None).version == 0  # type: ignore[arg-type]
+    off = Pretend(0)
+    assert kernel.Landlock(off, asked).version == 0  # type: ignore[arg-type]
+    assert kernel.Landlock(Pretend(7), None).version == 0  # type: ignore[arg-type]

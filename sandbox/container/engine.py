@@ -57,6 +57,7 @@ class Engine:
         self._way = way
         self._clients: dict[int, tuple[str, docker.DockerClient]] = {}
         self._making = threading.Lock()
+        self._closed = False
         # Killing must never wait behind making, so it has threads of its own.
         self._usual = ThreadPoolExecutor(16, "engine")
         self._quick = ThreadPoolExecutor(8, "engine-quick")
@@ -73,6 +74,7 @@ class Engine:
 
     async def close(self) -> None:
         """Let go of connections, threads and the way."""
+        self._closed = True
         for pool in (self._usual, self._quick):
             pool.shutdown(wait=False, cancel_futures=True)
         for _, client in self._clients.values():
@@ -317,6 +319,10 @@ class Engine:
     # The one way in
 
     async def _call(self, act: Callable[[docker.DockerClient], _Result], name: str = "", pace: int = USUAL) -> _Result:
+        if self._closed:
+            raise SandboxLostError(
+                f"the Docker engine at {self._way.told} was let go of; {name or 'it'} is out of reach"
+            )
         path = await self._way.path()
         pool = self._quick if pace == QUICK else self._usual
 

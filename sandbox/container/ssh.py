@@ -63,7 +63,11 @@ class SshForward:
             if self._process is None or self._process.returncode is not None:
                 await self._end()
                 await asyncio.to_thread(target.unlink, missing_ok=True)
-                await self._open(target)
+                try:
+                    await self._open(target)
+                except BaseException:
+                    await self._end()  # half open is not open, also where whoever waited was cancelled
+                    raise
             return str(target)
 
     async def why(self) -> str:
@@ -104,7 +108,7 @@ class SshForward:
         while not os.path.exists(target):  # noqa: ASYNC240, PTH110 - ssh makes it without a word
             late = asyncio.get_running_loop().time() > until
             if self._process.returncode is not None or late:
-                await self._end()
+                await self._end()  # all of its words are read then
                 reason = await self.why() or ("it took longer than 30 s" if late else "ssh ended without a word")
                 raise SandboxLostError(f"the Docker engine at {self.told} cannot be reached: {reason}")
             await asyncio.sleep(0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 import socket as sockets
@@ -84,6 +85,21 @@ async def test_a_broken_ssh_is_opened_again_and_ends_with_the_engine(far_machine
         assert second.pid != first.pid
         assert second.returncode is None
     assert second.returncode is not None
+
+
+@pytest.mark.docker
+@pytest.mark.root
+async def test_whoever_is_cancelled_while_the_way_opens_leaves_it_shut_and_the_next_opens_it(far_machine) -> None:
+    async with engine_at(far_machine.environment) as engine:
+        for delay in (0.0, 0.02, 0.05, 0.1):
+            waiting = asyncio.create_task(engine.version())
+            await asyncio.sleep(delay)
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+        assert (await engine.version())["Version"]
+    with pytest.raises(SandboxLostError, match="was let go of"):
+        await engine.version()
 
 
 HOLDER = """

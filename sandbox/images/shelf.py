@@ -104,9 +104,9 @@ class Shelf:
             os.close(lock)
 
     def kept(self) -> tuple[Kept, ...]:
-        """What is there, the least recently used first."""
+        """What is there, the least recently used first. Raises SandboxUnavailableError for another user's folder."""
         found = []
-        for place in self.folder.glob("[!.]*/"):
+        for place in self._places():
             with contextlib.suppress(OSError):
                 busy = (lock := _try(self._lock(place.name), fcntl.LOCK_EX)) is None
                 if lock is not None:
@@ -119,10 +119,8 @@ class Shelf:
     def prune(self, *, keep: int = 0, unused_since: float | None = None, dry: bool = False) -> tuple[Kept, ...]:
         """Remove the least recently used until at most ``keep`` bytes are left; what was removed, or would be.
 
-        ``unused_since`` spares what was used at that time or later. Nothing in use is removed.
+        ``unused_since`` spares what was used at that time or later. Nothing in use is removed. Raises as `kept`.
         """
-        if not self.folder.is_dir():
-            return ()
         kept = self.kept()
         left, gone = sum(each.size for each in kept), []
         for each in kept:
@@ -133,6 +131,16 @@ class Shelf:
             left -= each.size
             gone.append(each)
         return tuple(gone)
+
+    def _places(self) -> list[Path]:
+        try:
+            return [place for place in sorted(self.folder.iterdir()) if not place.name.startswith(".")]
+        except FileNotFoundError:
+            return []
+        except PermissionError as error:
+            raise SandboxUnavailableError(
+                f"{self.folder} belongs to another user; mend: look into it as the daemon's user, or as root"
+            ) from error
 
     def free(self) -> int:
         """Bytes free on the shelf's disk."""

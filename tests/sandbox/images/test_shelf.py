@@ -189,6 +189,25 @@ async def test_a_folder_of_another_user_is_not_used(shelf: Shelf) -> None:
             pass
 
 
+def test_there_is_nothing_where_no_folder_was_made(shelf: Shelf) -> None:
+    assert shelf.kept() == shelf.prune() == ()
+    assert not shelf.folder.exists()
+
+
+@pytest.mark.root
+def test_another_users_folder_is_told_in_words(shelf: Shelf) -> None:
+    shelf.folder.mkdir(mode=0o700)
+    look = (
+        "import os, sys; from pathlib import Path; from sandbox.images.shelf import Bounds, Shelf\n"
+        "shelf = Shelf(Path(sys.argv[1]), Bounds(0, 0)); os.setuid(12345)\n"
+        "try: shelf.prune()\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    said = subprocess.run([sys.executable, "-c", look, str(shelf.folder)], capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("SandboxUnavailableError")
+    assert "another user" in said.stdout
+
+
 async def test_many_hold_one_thing_at_a_time(shelf: Shelf) -> None:
     async with AsyncExitStack() as stack:
         places = {await stack.enter_async_context(shelf.hold("x", thing(), sound)) for _ in range(20)}

@@ -66,12 +66,14 @@ async def test_change_of_an_agent_is_checked_and_delivered(bench: Any, inside: O
         assert [sandbox.spec.network for sandbox in bench.backend.opened] == ["model", "none", "none"]
 
 
+@pytest.mark.slow
 async def test_agent_without_a_change_ends_as_no_change(bench: Any, inside: Open, name: str) -> None:
     async with inside("echo nothing to do"), bench.open():
         await bench.submit(name, strategy="cli:fake")
         assert (await bench.until(name)).state is TaskState.NO_CHANGE
 
 
+@pytest.mark.slow
 async def test_agent_that_is_not_there_is_a_fault_with_its_mend(bench: Any, inside: Open, name: str) -> None:
     async with inside("/nowhere/agent"), bench.open():
         await bench.submit(name, strategy="cli:fake")
@@ -81,6 +83,7 @@ async def test_agent_that_is_not_there_is_a_fault_with_its_mend(bench: Any, insi
         assert "agents.fake.setup" in view.reason
 
 
+@pytest.mark.slow
 async def test_command_may_run_as_long_as_the_task(bench: Any, inside: Open, name: str) -> None:
     async with inside("true"), bench.open():
         await bench.submit(name, strategy="cli:fake", budget=Budget(wall=7200.0))
@@ -90,6 +93,7 @@ async def test_command_may_run_as_long_as_the_task(bench: Any, inside: Open, nam
         assert 7000 < run.timeout <= 7200
 
 
+@pytest.mark.slow
 async def test_next_daemon_goes_on_with_what_was_saved(bench: Any, inside: Open, name: str) -> None:
     first = "[ -e half ] || { echo 1 > half; while :; do sleep 0.1; done; }"
     async with inside(f"{first}; {MEND}; rm half"):
@@ -106,6 +110,7 @@ async def test_next_daemon_goes_on_with_what_was_saved(bench: Any, inside: Open,
             assert "fake begins anew on what it had changed" in notes
 
 
+@pytest.mark.slow
 async def test_cancelled_task_keeps_the_agents_work(bench: Any, inside: Open, name: str) -> None:
     async with inside(f"{MEND}; while :; do sleep 0.1; done"), bench.open() as coordinator:
         await bench.submit(name, strategy="cli:fake")
@@ -117,6 +122,7 @@ async def test_cancelled_task_keeps_the_agents_work(bench: Any, inside: Open, na
         assert sealed.files == ("clamp.py",)
 
 
+@pytest.mark.slow
 async def test_set_up_of_an_agent_has_the_registries_and_the_work_the_models(
     bench: Any, inside: Open, name: str
 ) -> None:

@@ -37,7 +37,9 @@ def answered(tokens: int = 10, status: str = "200") -> Answered:
 @asynccontextmanager
 async def models(server: PretendServer, **gateway: Any) -> AsyncIterator[Models]:
     config = PoolConfig(
-        endpoints=(EndpointConfig(name="a", url=server.url, tier="small"),), gateway=GatewayConfig(**gateway)
+        endpoints=(EndpointConfig(name="a", url=server.url, tier="small"),),
+        gateway=GatewayConfig(**gateway),
+        retries=0,
     )
     async with Pool(config) as pool:
         await pool.ready("small")

@@ -226,8 +226,13 @@ async def test_agent_that_neither_prints_nor_asks_is_stopped(bench: Open) -> Non
 
 async def test_waiting_for_a_model_is_not_idle(bench: Open) -> None:
     async with bench([hang()]) as here:
-        running = asyncio.create_task(here.run(f"{ASKS} ask hello", idle=0.3))
-        await asyncio.sleep(0.8)
+        waits = "ask hello & while [ ! -e asked ]; do echo .; sleep 0.05; done; wait"
+        running = asyncio.create_task(here.run(f"{ASKS} {waits}", idle=0.3))
+        async with asyncio.timeout(20):
+            while not here.server.requests:  # noqa: ASYNC110  seen from outside
+                await asyncio.sleep(0.02)
+        (here.sandbox.work / "asked").touch()
+        await asyncio.sleep(0.6)
         assert not running.done()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

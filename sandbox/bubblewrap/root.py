@@ -21,7 +21,11 @@ FILES = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-_SHARED_ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "ssl/certs")
+_SHARED_ETC = (
+    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "perl"),
+    *("ssl/certs", "ssl/openssl.cnf"),
+)
+_SHARED_KINDS = ("python3*", "java-*")  # Debian keeps the settings without which a JVM does not start in /etc
 _OURS = frozenset({"dev", "proc", "tmp", "work", "home", ".swarm"})
 _MOST_ENTRIES = 1024
 
@@ -63,7 +67,8 @@ def system_root() -> Root:
             arguments += ["--ro-bind", str(path), str(path)]
     for name in FILES:
         arguments += ["--ro-bind", f"{PLACE}/{name}", f"/etc/{name}"]
-    shared = [Path("/etc") / name for name in _SHARED_ETC] + sorted(Path("/etc").glob("python3*"))
+    shared = [Path("/etc") / name for name in _SHARED_ETC]
+    shared += sorted(path for kind in _SHARED_KINDS for path in Path("/etc").glob(kind))
     for path in shared:
         arguments += ["--ro-bind-try", str(path), str(path)]
     return Root(tuple(arguments), {})

@@ -51,7 +51,7 @@ async def main():
 
 print(json.dumps(asyncio.run(main())))
 """
-SUITES = ("test_sandbox*.py", "test_attack_*.py")
+SUITES = ("test_sandbox*.py", "test_attack_*.py", "test_prepared.py")
 HANDED_ON = ("AGENT_SWARM_CONFORMANCE",)
 
 

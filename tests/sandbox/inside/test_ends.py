@@ -1,0 +1,41 @@
+"""What is kept of an output, and what is dropped."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.inside import ends, protocol
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(min_value=2, max_value=60))
+def test_head_and_tail_of_output_are_sent_and_the_rest_is_counted(pieces: list[bytes], cap: int) -> None:
+    reader, writer = os.pipe()
+    sent: list[tuple[int, bytes]] = []
+    wire = SimpleNamespace(room=True, send=lambda kind, channel, data: sent.append((kind, data)))
+    output = ends.Output(wire, 1, reader, cap, lambda _: None)  # type: ignore[arg-type]
+    for piece in filter(None, pieces):
+        os.write(writer, piece)
+        output.ready()
+    os.close(writer)
+    cut = output.finish()
+    os.close(reader)
+    whole, head = b"".join(pieces), b"".join(data for kind, data in sent if kind == protocol.HEAD_OUTPUT)
+    got = b"".join(data for _, data in sent)
+    assert len(got) + cut == len(whole)
+    assert head == whole[: cap // 2]
+    assert got == whole if len(whole) <= cap else got == head + whole[-(cap - cap // 2) :]
+
+
+def test_a_tail_of_tiny_pieces_stays_small() -> None:
+    reader, writer = os.pipe()
+    output = ends.Output(SimpleNamespace(room=True, send=print), 1, reader, 100, print)  # type: ignore[arg-type]
+    for _ in range(10_000):
+        os.write(writer, b"xy" * 30)
+        output.ready()
+        assert len(output._kept) <= 2 * 50 + protocol.FRAME + 60
+    os.close(writer)
+    os.close(reader)

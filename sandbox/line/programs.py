@@ -1,7 +1,7 @@
 """How the project's own programs are started inside: the image's, or borrowed ones where the image is a stranger's.
 
-A stranger's image may hold no python, no shell and another C library. Its sandbox sees the base image's /usr, read-only,
-in a folder of its own, and programs from there are run through their own loader. Pure argument lists.
+A stranger's image may hold no python, no shell and another C library. Its sandbox sees the base image's /usr,
+read-only, in a folder of its own, and programs from there are run through their own loader. Pure argument lists.
 """
 
 from __future__ import annotations

@@ -57,6 +57,13 @@ def test_an_absent_backend_is_told_and_fails_only_where_it_must_be_here(
     assert "a claim of its own" in out
 
 
+def test_a_passed_test_of_the_self_test_stands_for_it_where_it_was_not_asked_from_here(tmp_path: Path) -> None:
+    columns = {"bwrap-user": Column(version="1")}
+    gather(columns, told(tmp_path, ("bwrap-user", conformance.PROVES_ALL, "passed")))
+    assert cell(columns["bwrap-user"], "no ptrace")[0] == "proved"
+    assert cell(columns["bwrap-user"], "really gVisor")[0] == "-"
+
+
 def test_claims_come_in_the_order_of_the_self_test_and_new_ones_last(tmp_path: Path) -> None:
     columns = {"bwrap": Column(version="1", proved=("CPU limited", "no capability"))}
     gather(columns, told(tmp_path, ("bwrap", "zebra", "passed")))

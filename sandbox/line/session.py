@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandbox.line.paths import is_variable
+from sandbox.line.paths import LONGEST_PATH, is_variable
 from sandbox.types import Command
 
 # One line with the script's first, so that the line numbers in a shell's messages are the script's own.
@@ -42,6 +42,8 @@ def told(data: bytes) -> Session | None:
     """The state that a shell told; None where it is none."""
     cwd, *variables = data.decode("utf-8", "surrogateescape").split("\0")
     if not cwd.startswith("/") or not cwd.endswith("\n.") or not variables or variables[-1]:
+        return None
+    if len(cwd) > LONGEST_PATH:
         return None
     pairs = (entry.partition("=") for entry in variables[:-1])
     env = {name: value for name, equals, value in pairs if equals and is_variable(name) and name not in _PASSING}

@@ -84,6 +84,16 @@ async def test_a_folder_that_is_gone_is_told_and_the_session_goes_on(backend: Sa
         assert (await said(box, "pwd")).endswith("/work\n")
 
 
+async def test_a_folder_with_an_endless_name_is_no_state_and_blocks_nobody(backend: SandboxBackend) -> None:
+    async with backend.open(SPEC) as box:
+        where = await said(box, "pwd")
+        for size in (3000, 4090, 65_500):
+            await said(
+                box, f"trap - EXIT; {{ printf /; head -c {size} /dev/zero | tr '\\0' a; printf '\\n.\\0A=b\\0'; }} >&9"
+            )
+            assert (await said(box, "pwd", timeout=5)).endswith(where)
+
+
 async def test_state_that_is_made_up_is_no_state(backend: SandboxBackend) -> None:
     async with backend.open(SPEC) as box:
         where = await said(box, "export A=1; pwd")

@@ -12,7 +12,18 @@ from sandbox.types import Command
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"/", b"/x\n.", b"/x\n.\0A=1", b"x\n.\0A=1\0", b"/x\0A=1\0", b"\0\0", b"\n.\0A=1\0", b"\xff\n.\0\0"],
+    [
+        b"",
+        b"/",
+        b"/x\n.",
+        b"/x\n.\0A=1",
+        b"x\n.\0A=1\0",
+        b"/x\0A=1\0",
+        b"\0\0",
+        b"\n.\0A=1\0",
+        b"\xff\n.\0\0",
+        b"/" + b"x" * 5000 + b"\n.\0A=1\0",
+    ],
 )
 def test_what_is_cut_short_or_made_up_is_no_state(data: bytes) -> None:
     assert told(data) is None

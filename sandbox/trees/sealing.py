@@ -35,12 +35,13 @@ class Found(Blob):
 
 @dataclass
 class Harvest:
-    """What an export held. ``lost`` are paths that were there but could not be taken."""
+    """What an export held. ``lost`` are paths that were there but could not be taken, ``holes`` bytes nobody stored."""
 
     spool: IO[bytes]
     found: dict[bytes, Found] = field(default_factory=dict)
     lost: set[bytes] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    holes: int = 0
 
     def leave_out(self, path: bytes, reason: str) -> None:
         """Note a path that does not get in, once."""
@@ -66,6 +67,8 @@ async def harvest(
 ) -> Harvest:
     """Read every entry. A file larger than ``limit`` is left out. Raises WorkspaceError for a malformed stream.
 
+    So is one whose holes, with those of the files before it, come to more: holes cost the agent nothing, and whoever
+    reads them all that they pretend to be.
     Of what ``furniture`` holds only paths that the base tracks are taken. The caller closes the spool.
     """
     spool = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
@@ -133,7 +136,10 @@ async def _take_named(reader: TarReader, member: Member, gathered: Harvest, scop
     elif member.kind == "file":
         if member.size > scope.limit:
             gathered.leave_out(path, f"larger than {scope.limit} bytes")
+        elif gathered.holes + member.holes > scope.limit:
+            gathered.leave_out(path, f"holes in files come to more than {scope.limit} bytes")
         else:
+            gathered.holes += member.holes
             gathered.found[path] = await _store_content(reader, member, gathered, scope, path)
     else:
         gathered.leave_out(path, "neither file nor symbolic link")

@@ -8,6 +8,7 @@ of pax headers, which images hold, names and sizes are read.
 
 from __future__ import annotations
 
+import asyncio
 import tarfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ class Member:
     spans: tuple[tuple[int, int], ...] | None = None
     mtime: int = 0
 
+    @property
+    def holes(self) -> int:
+        """Bytes of the content that nobody stored."""
+        return max(0, self.size - sum(length for _, length in self.spans)) if self.spans is not None else 0
+
 
 class TarReader:
     """Pulls entries off a stream: ``async for member in reader``, and ``reader.content()`` for the current one."""
@@ -55,7 +61,9 @@ class TarReader:
     def __init__(
         self, stream: AsyncIterator[bytes], *, limit: int, most: int = _MOST_ENTRIES, pax: bool = False
     ) -> None:
-        """``limit`` bounds the bytes taken off the stream, ``most`` the entries; ``pax`` headers are refused without.
+        """``limit`` bounds the bytes taken off the stream, and those of holes; ``most`` the entries.
+
+        Without ``pax`` such headers are refused.
 
         Every malformed input raises WorkspaceError.
         """
@@ -66,6 +74,7 @@ class TarReader:
         self._buffer = bytearray()
         self._taken = 0
         self._left = 0
+        self._holes = 0
         self._current: Member | None = None
 
     async def __aiter__(self) -> AsyncIterator[Member]:
@@ -88,13 +97,22 @@ class TarReader:
             raise WorkspaceError("no entry is being read")
         position = 0
         for start, length in member.spans if member.spans is not None else ((0, member.size),):
-            for hole in _holes(start - position):
+            for hole in self._hole(start - position):
                 yield hole
+                await asyncio.sleep(0)  # nobody is waited for here, so others would get no turn
             async for chunk in self._data(length):
                 yield chunk
             position = start + length
-        for hole in _holes(member.size - position):
+        for hole in self._hole(member.size - position):
             yield hole
+            await asyncio.sleep(0)
+
+    def _hole(self, length: int) -> Iterator[bytes]:
+        """The zeros of a hole: they cost the sender nothing, so all together are bounded as the stream is."""
+        self._holes += max(0, length)
+        if self._holes > self._limit:
+            raise WorkspaceError(f"holes in its files come to more than {self._limit} bytes")
+        return _zeros(length)
 
     async def _data(self, length: int) -> AsyncIterator[bytes]:
         while length:
@@ -222,7 +240,7 @@ def _padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _holes(length: int) -> Iterator[bytes]:
+def _zeros(length: int) -> Iterator[bytes]:
     while length > 0:
         yield _ZEROS[:length]
         length -= len(_ZEROS)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.errors import SandboxError, SandboxPathError
+from sandbox.trees.folder import folder_stream
+from sandbox.trees.workspace import Workspace
 from sandbox.types import MIB, Limits, SandboxSpec
 from tests.contract.inside import SPEC, answers, python, sh, usable
 
@@ -133,6 +137,41 @@ async def test_a_terabyte_of_nothing_is_refused_and_holes_stay_holes(jail: Sandb
         held = await exported(box, tmp_path / "tar")
         assert held["holes"].size == 7 << 20
         assert (tmp_path / "tar").stat().st_size < MIB
+
+
+@pytest.mark.claim("file size limited")
+async def test_many_files_of_nothing_neither_fill_the_hosts_disk_nor_stop_the_daemon(
+    jail: SandboxBackend, tmp_path: Path
+) -> None:
+    """Each is within the limit, costs the agent nothing, and would cost whoever seals them all that they pretend."""
+    program = """
+    for number in range(2000):
+        with open(f"f{number}", "wb") as file:
+            file.truncate(7 << 20)
+    Path("real").write_text("work")
+    """
+    workspace = Workspace(tmp_path / "git")
+    (tmp_path / "empty").mkdir()
+    first = await workspace.begin(folder_stream(tmp_path / "empty", limit=MIB), limit=MIB)
+    longest, done = 0.0, False
+
+    async def beat() -> None:
+        nonlocal longest
+        while not done:
+            at = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - at)
+
+    async with jail.open(SPEC) as box:
+        assert (await python(box, program)).exit_code == 0
+        beating = asyncio.create_task(beat())
+        sealed = await workspace.seal(first.base, box.export(), limit=20 * MIB)
+        done = True
+        await beating
+    assert "real" in sealed.files
+    assert 2 <= len(sealed.files) <= 4
+    assert any("holes in files come to more" in note for note in sealed.left_out)
+    assert longest < 5
 
 
 @pytest.mark.claim("a hostile workspace fires nothing on the host")

@@ -102,16 +102,24 @@ class BwrapCell:
     async def fork(self, place: Place) -> BwrapCell:
         """A cell with a copy of work and home, which shares the frozen layers. Nothing may run in this one.
 
-        Raises SandboxError.
+        It is done to its end even when it is cancelled: where our own layers lie now must not be missed. Raises
+        SandboxError.
         """
+        forking = asyncio.create_task(self._forked(place))
+        try:
+            return await asyncio.shield(forking)
+        except asyncio.CancelledError:
+            while not forking.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([forking])
+            if forking.exception() is None:
+                forking.result().abandon()
+            raise
+
+    async def _forked(self, place: Place) -> BwrapCell:
         if self._namespaces is None:
             raise SandboxLostError(f"{self.name} was never started")
-        request = {
-            "do": "fork",
-            "uid": self.uid,
-            "groups": self._entrances(),
-            "stores": to_json(self._stores),
-        }
+        request = {"do": "fork", "uid": self.uid, "groups": self._entrances(), "stores": to_json(self._stores)}
         try:
             answer = await self._helper.ask(request, [self._namespaces.user, self._namespaces.mount])
         except HelperError as error:
@@ -122,15 +130,19 @@ class BwrapCell:
         stores, uid = self._stores, self.uid
         return BwrapCell(self._helper, self.plan, place, uid=uid, stores=stores, namespaces=namespaces)
 
+    def abandon(self) -> None:
+        """Let go of the workspace; it is gone once nothing runs in there."""
+        if self._namespaces is not None:
+            self._namespaces.close()
+            self._namespaces = None
+
     async def close(self) -> None:
         """Kill what runs, and let go of everything. Raises SandboxError where something could not be killed."""
         self._closed = True
         if self._seat is not None:
             self._seat.close()
         gone = await self.group.remove()
-        if self._namespaces is not None:
-            self._namespaces.close()
-            self._namespaces = None
+        self.abandon()
         if not gone:
             raise SandboxError(f"processes of {self.name} could not be killed; see {self.group.folders[0]}")
 

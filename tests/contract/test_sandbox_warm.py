@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import statistics
@@ -66,7 +67,8 @@ def kill_from_outside(backend: SandboxBackend, name: str) -> None:
         subprocess.run(["docker", "kill", name], check=True, capture_output=True)
         return
     for pid in {pid for group in groups(name) for pid in (group / "cgroup.procs").read_text().split()}:
-        os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it went with the one before
+            os.kill(int(pid), signal.SIGKILL)
 
 
 async def test_twenty_opens_at_once_get_twenty_sandboxes(warm: WarmBackend) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sandbox.base import Sandbox
 from sandbox.bubblewrap.backend import BwrapBackend, Forking
 from sandbox.bubblewrap.layers import DEEPEST
+from sandbox.line.resident import ResidentSandbox
 from sandbox.types import MIB, Command, Limits, SandboxSpec
 
 SPEC = SandboxSpec(limits=Limits(memory=128 * MIB, processes=48, disk=8 * MIB, wall=30))
@@ -20,6 +22,10 @@ for n in range(5000):
     os.makedirs(f"d{n % 50}", exist_ok=True)
     open(f"d{n % 50}/{n}", "w").write(str(n))
 """
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def sh(box: Sandbox, script: str) -> str:
@@ -151,3 +157,25 @@ async def test_a_deep_stack_that_memory_cannot_hold_twice_is_copied_through_the_
             assert fork.cell.uid != box.cell.uid, "it is no layer"
             assert await sh(fork, "stat -c %s big; cat f") == f"{60 * MIB}\n{DEEPEST - 1}"
         await box.write("still", b"writable")
+
+
+@pytest.mark.root
+async def test_a_fork_that_is_cancelled_at_any_moment_leaves_the_source_writable_and_nothing_behind(
+    backend: BwrapBackend,
+) -> None:
+    async def forking(box: ResidentSandbox) -> None:
+        async with box.fork():
+            pass
+
+    async with backend.open(SPEC) as box:
+        await box.write("f", b"0")
+        before = open_files()
+        for delay in range(0, 60, 3):
+            task = asyncio.create_task(forking(box))
+            await asyncio.sleep(delay / 1000)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await box.write("f", str(delay).encode())
+            assert await box.read("f") == str(delay).encode()
+        await asyncio.wait([backend._seats._making])
+        assert open_files() <= before + 1, "the one place made ahead"

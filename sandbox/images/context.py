@@ -8,13 +8,14 @@ import json
 import os
 import platform
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from sandbox.errors import ImageError
 from sandbox.images.archive import MACHINES, opened
+from sandbox.images.dockerfile import LONGEST, Recipe
 from sandbox.trees.names import names_git, normal
 from sandbox.trees.tarball import END, TarReader, header, padding
 from sandbox.types import MIB
@@ -23,13 +24,16 @@ _CONTEXT_LIMIT = 1024 * MIB
 _BEGINNING = "1970-01-01T00:00:00Z"
 
 
-async def write_context(stream: AsyncIterator[bytes], folder: str, file: str, target: Path, limit: int) -> str:
-    """A folder of a checkout as a tar, without git's own; the text of the Dockerfile in it.
+async def write_context(
+    stream: AsyncIterator[bytes], folder: str, file: str, target: Path, read: Callable[[str], Recipe]
+) -> Recipe:
+    """A folder of a checkout as a tar, without git's own; its Dockerfile as ``read`` understood it, in its place.
 
-    Raises ImageError where the Dockerfile is not there or is longer than ``limit``, WorkspaceError for a bad stream.
+    Raises ImageError where the Dockerfile is not there or too long, WorkspaceError for a bad stream, and what ``read``
+    raises.
     """
     top = b"" if folder in {"", "."} else os.fsencode(folder).strip(b"/") + b"/"
-    text: bytes | None = None
+    recipe: Recipe | None = None
     reader = TarReader(stream, limit=_CONTEXT_LIMIT)
     with target.open("wb") as out:
         async for member in reader:
@@ -39,20 +43,22 @@ async def write_context(stream: AsyncIterator[bytes], folder: str, file: str, ta
             path = path[len(top) :]
             if member.kind == "symlink":
                 out.write(header(path, 0o777, 0, 0, member.link))
+            elif member.kind == "file" and path == os.fsencode(file):
+                if member.size > LONGEST:
+                    raise ImageError(f"the Dockerfile {file!r} is longer than {LONGEST} bytes")
+                said = b"".join([chunk async for chunk in reader.content()])
+                recipe = read(said.decode("utf-8", "replace"))
+                text = recipe.text.encode()
+                out.write(header(path, 0o644, len(text), 0) + text + padding(len(text)))
             elif member.kind == "file":
                 out.write(header(path, member.mode & 0o755, member.size, 0))
-                wanted = path == os.fsencode(file)
-                if wanted and member.size > limit:
-                    raise ImageError(f"the Dockerfile {file!r} is longer than {limit} bytes")
-                text = b"" if wanted else text
                 async for chunk in reader.content():
                     out.write(chunk)
-                    text = text + chunk if wanted and text is not None else text
                 out.write(padding(member.size))
         out.write(END)
-    if text is None:
+    if recipe is None:
         raise ImageError(f"the repository has no Dockerfile {file!r} in {folder!r}")
-    return text.decode("utf-8", "replace")
+    return recipe
 
 
 def pack_folder(folder: Path, target: Path) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field
@@ -18,7 +19,7 @@ from sandbox.config import ImagesConfig
 from sandbox.errors import ImageError, SandboxLostError, SandboxUnavailableError
 from sandbox.images.archive import look, unpack_archive
 from sandbox.images.context import pack_folder, wrapped, write_context
-from sandbox.images.dockerfile import parents_of
+from sandbox.images.dockerfile import read_dockerfile
 from sandbox.images.engine import ImageEngine
 from sandbox.images.making import Checkout
 from sandbox.images.shelf import Shelf
@@ -27,7 +28,6 @@ from sandbox.types import Backend, Frozen
 
 _REMEMBERED = 256
 _MEND = "mend: start one (scripts/start-docker), or name an archive that `docker save` wrote as the image"
-_DOCKERFILE_LIMIT = 64 * 1024
 
 
 class Realised(Frozen):
@@ -113,23 +113,25 @@ class Realiser:
     async def _built(self, source: Dockerfile, checkout: Checkout | None, stack: AsyncExitStack) -> str:
         """Built at most once per content of its context in this process; the engine keeps its own layers besides."""
         engine, spare = self._engine(source), stack.enter_context(self.shelf.spare())
-        context = spare / "context.tar"
+        context, args = spare / "context.tar", source.args
         if source.folder is not None:
             await asyncio.to_thread(pack_folder, source.folder / source.context, context)
         elif checkout is not None:
-            text = await write_context(checkout.stream(), source.context, source.file, context, _DOCKERFILE_LIMIT)
-            for parent in parents_of(text, source.args):
+            read = partial(read_dockerfile, args=source.args)
+            recipe = await write_context(checkout.stream(), source.context, source.file, context, read)
+            args = dict(recipe.args)
+            for parent in recipe.parents:
                 insist_allowed(parent, self.config.allowed)
                 await self._named(Reference(name=parent))
         else:
             raise ImageError("a Dockerfile without a folder belongs to a checkout, and there is none")
         name = await asyncio.to_thread(_digest, context)
-        key = f"build {name} {source.file} {json.dumps(source.args, sort_keys=True)}"
+        key = f"build {name} {source.file} {json.dumps(args, sort_keys=True)}"
         network = self.config.build_network if source.folder is not None else "none"
         async with self._turn:
             known = self._known.get(key)
             if known is None or await engine.image_id(known) is None:
-                known = await engine.build_image(context, source.file, source.args, network)
+                known = await engine.build_image(context, source.file, args, network)
                 self._remember(key, known)
             return known
 

@@ -14,6 +14,7 @@ from sandbox.config import SandboxConfig
 from sandbox.container.engine import Engine
 from sandbox.container.remote import way_to
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
+from sandbox.images.dockerfile import read_dockerfile
 
 pytestmark = pytest.mark.docker
 BASE = SandboxConfig().image
@@ -68,6 +69,22 @@ async def test_a_build_runs_without_network_and_tells_its_last_lines(engine: Eng
     assert "eth0" not in str(caught.value)
     with pytest.raises(SandboxError, match=r"could not be built|refused"):
         await engine.build_image(context(tmp_path / "d.tar", Dockerfile="NONSENSE"), "Dockerfile", {}, "none")
+
+
+async def test_an_engine_builds_what_was_understood_of_a_dockerfile(engine: Engine, tmp_path: Path) -> None:
+    text = "ARG I=none\nFROM $I as Made\nUSER 0\nRUN echo 'a  \\\n# no\nb' \\\n > /made\n"
+    text += "FROM scratch\nCOPY --from=MADE \\\n/ma\\\nde /x\n"
+    recipe = read_dockerfile(text, {"I": BASE, "BUILDKIT_SYNTAX": "evil.example/x"})
+    assert recipe.parents == (BASE,)
+    made = await engine.build_image(
+        context(tmp_path / "c.tar", Dockerfile=recipe.text), "Dockerfile", recipe.args, "none"
+    )
+    try:
+        await engine.export_image(made, tmp_path / "root.tar")
+        with tarfile.open(tmp_path / "root.tar") as tar:
+            assert tar.extractfile("x").read() == b"a  b\n"
+    finally:
+        await drop(engine, made)
 
 
 async def test_an_archive_is_loaded_by_its_content(engine: Engine, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import stat
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from sandbox.errors import ImageError, SandboxError
 from sandbox.images.archive import look, unpack_archive
 from sandbox.images.context import pack_folder, wrapped, write_context
+from sandbox.images.dockerfile import read_dockerfile
 from sandbox.images.rootfs import Caps, Unpacker
 
 KINDS = {"f": tarfile.REGTYPE, "d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE, "c": tarfile.CHRTYPE}
@@ -267,16 +269,23 @@ async def test_a_folder_and_a_file_system_become_the_same_image_each_time(tmp_pa
 
 
 async def test_a_context_holds_its_folder_without_git(tmp_path: Path) -> None:
+    read = partial(read_dockerfile, args={})
     data = tar(
-        ("f", ".git/config", "x"), ("f", "dev/Dockerfile", "FROM a"), ("l", "dev/link", "../x"), ("f", "other", "x")
+        ("f", ".git/config", "x"),
+        ("f", "dev/Dockerfile", "FROM \\\n a # b\nRUN x"),
+        ("f", "dev/good", "#c\nFROM a\nRUN \\\n x"),
+        ("l", "dev/link", "../x"),
+        ("f", "other", "x"),
+        ("f", "long", "#" * 70000),
     )
-    text = await write_context(stream_of(data), "dev", "Dockerfile", tmp_path / "context.tar", 100)
-    assert text == "FROM a"
+    recipe = await write_context(stream_of(data), "dev", "good", tmp_path / "context.tar", read)
+    assert recipe.parents == ("a",)
     with tarfile.open(tmp_path / "context.tar") as made:
-        assert sorted(made.getnames()) == ["Dockerfile", "link"]
-    await write_context(stream_of(data), ".", "dev/Dockerfile", tmp_path / "context.tar", 100)
+        assert sorted(made.getnames()) == ["Dockerfile", "good", "link"]
+        assert made.extractfile("good").read() == b"FROM a\nRUN x\n"
+    await write_context(stream_of(data), ".", "dev/good", tmp_path / "context.tar", read)
     with tarfile.open(tmp_path / "context.tar") as made:
-        assert sorted(made.getnames()) == ["dev/Dockerfile", "dev/link", "other"]
-    for folder, file, limit in (("dev", "missing", 100), ("dev", "link", 100), ("dev", "Dockerfile", 3)):
+        assert sorted(made.getnames()) == ["dev/Dockerfile", "dev/good", "dev/link", "long", "other"]
+    for folder, file in (("dev", "missing"), ("dev", "link"), ("dev", "Dockerfile"), (".", "long")):
         with pytest.raises(ImageError, match="Dockerfile"):
-            await write_context(stream_of(data), folder, file, tmp_path / "context.tar", limit)
+            await write_context(stream_of(data), folder, file, tmp_path / "context.tar", read)

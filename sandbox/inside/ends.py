@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import os
 import select
+import time
 
-from sandbox.inside.protocol import COUNT, CREDIT, DATA, FRAME, HEAD, HEAD_OUTPUT, TAIL_OUTPUT, WINDOW, HostGoneError
+from sandbox.inside.protocol import (
+    ALIVE,
+    COUNT,
+    CREDIT,
+    DATA,
+    FRAME,
+    HEAD,
+    HEAD_OUTPUT,
+    SIGN,
+    TAIL_OUTPUT,
+    WINDOW,
+    HostGoneError,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,13 +192,13 @@ class Collect:
 
 
 class Output:
-    """A command's output: its first half goes out as it comes, its last half at the end."""
+    """A command's output: its first half goes out as it comes, its last half at the end, meanwhile signs of life."""
 
     def __init__(self, wire: Wire, channel: int, descriptor: int, cap: int, gone: Callable[[int], None]) -> None:
         os.set_blocking(descriptor, False)
         self.fd, self._wire, self._channel, self._gone = descriptor, wire, channel, gone
         self._head, self._tail = cap // 2, cap - cap // 2
-        self._kept, self._past = bytearray(), 0
+        self._kept, self._past, self._sign = bytearray(), 0, time.monotonic()
 
     def want(self) -> int:
         """What to wait for."""
@@ -207,8 +220,14 @@ class Output:
         if data:
             self._past += len(data)
             self._kept += data
+            self._tell(time.monotonic())
             if len(self._kept) > 2 * self._tail + FRAME:
                 del self._kept[: -self._tail]
+
+    def _tell(self, now: float) -> None:
+        if now - self._sign >= SIGN and self._wire.room:
+            self._sign = now
+            self._wire.send(ALIVE, self._channel)
 
     def finish(self) -> int:
         """Send the tail; the number of bytes that are missing before it."""

@@ -13,6 +13,7 @@ FRAME = 64 * 1024
 WINDOW = 256 * 1024
 STATE = 64 * 1024
 CONNECTIONS = 64
+SIGN = 1.0  # seconds from one word that a command goes on printing to the next
 LONG = 60.0  # seconds that a running export may hold back the end of a command
 HEAD = struct.Struct(">BII")
 DONE_FIELDS = struct.Struct(">BBIQ")  # exit code, flags, kills for want of memory, bytes cut
@@ -20,7 +21,7 @@ COUNT = struct.Struct(">I")
 TUNNEL = 1 << 31  # channels from here on are connections that were made inside
 
 PART, ASK, DATA, END, CREDIT, CLOSE = 1, 2, 3, 4, 5, 6
-HELLO, HEAD_OUTPUT, TAIL_OUTPUT, STATE_BYTES, DONE, REFUSED, OPEN = 32, 33, 34, 35, 36, 37, 38
+HELLO, HEAD_OUTPUT, TAIL_OUTPUT, STATE_BYTES, DONE, REFUSED, OPEN, ALIVE = 32, 33, 34, 35, 36, 37, 38, 39
 TIMED_OUT, UNCLEAN = 1, 2
 MISSING, OUTSIDE, NOT_A_FILE = "does not exist", "lies outside the workspace", "is not a file"
 

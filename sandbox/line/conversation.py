@@ -23,7 +23,7 @@ class Channel:
         self.number = number
         self.done: Done | None = None
         self.refused: str | None = None
-        self.ended = self.closed = self._finished = False
+        self.ended = self.closed = self.alive = self._finished = False
         self._conversation = conversation
         self._room = room
         self._credit = inside.WINDOW
@@ -110,6 +110,8 @@ class Channel:
             self.ended = True
         elif piece.kind == inside.CLOSE:
             self.closed = True
+        elif piece.kind == inside.ALIVE:
+            self.alive = True  # until somebody takes note
         else:
             self._room -= len(piece.data)
             if self._room < 0 or self.ended:

@@ -364,6 +364,9 @@ async def _listen(channel: Channel, head: bytearray, on_output: OnOutput) -> Non
         if data := channel.take(inside.HEAD_OUTPUT):
             head += data
             on_output(data)
+        elif channel.alive:
+            on_output(b"")
+        channel.alive = False
         if over:
             return
         await channel.news()

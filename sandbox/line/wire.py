@@ -11,7 +11,7 @@ from sandbox.errors import SandboxLostError
 from sandbox.inside import protocol as inside
 
 _REQUEST = 8 * 1024 * 1024
-_EMPTY = frozenset({inside.END, inside.CLOSE})
+_EMPTY = frozenset({inside.END, inside.CLOSE, inside.ALIVE})
 _LENGTHS = {
     inside.CREDIT: inside.COUNT.size,
     inside.OPEN: inside.COUNT.size,

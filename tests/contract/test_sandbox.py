@@ -202,6 +202,19 @@ async def test_endless_output_is_drained_until_the_time_is_over(backend: Sandbox
         assert outcome.cut > 100_000
 
 
+async def test_a_command_whose_output_is_cut_goes_on_being_heard_while_it_prints(backend: SandboxBackend) -> None:
+    """What watches for a standstill has nothing else to go by: past its head, output comes at the end."""
+    heard: list[tuple[float, bytes]] = []
+    async with backend.open(SPEC) as box:
+        noisy = sh("head -c 9000 /dev/zero; for i in 1 2 3 4 5 6 7; do sleep 0.5; echo more; done; sleep 2.5")
+        outcome = await box.run(noisy, lambda data: heard.append((time.monotonic(), data)))
+        ended = time.monotonic()
+    signs = [at for at, data in heard if not data]
+    assert 2 <= len(signs) <= 5
+    assert ended - signs[-1] > 1.5, "it printed nothing then"
+    assert b"".join(data for _, data in heard) == outcome.output
+
+
 async def test_commands_at_the_same_time_do_not_mix(backend: SandboxBackend) -> None:
     async with backend.open(SPEC) as box:
         outcomes = await asyncio.gather(*(box.run(sh(f"sleep 0.2; echo {n}; exit {n}")) for n in range(5)))

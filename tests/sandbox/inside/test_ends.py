@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from types import SimpleNamespace
 
 from hypothesis import given
@@ -28,6 +29,28 @@ def test_head_and_tail_of_output_are_sent_and_the_rest_is_counted(pieces: list[b
     assert len(got) + cut == len(whole)
     assert head == whole[: cap // 2]
     assert got == whole if len(whole) <= cap else got == head + whole[-(cap - cap // 2) :]
+
+
+def test_a_sign_of_life_is_sent_while_no_output_goes_out_and_not_more_than_one_a_second() -> None:
+    reader, writer = os.pipe()
+    sent: list[int] = []
+    wire = SimpleNamespace(room=True, send=lambda kind, *_: sent.append(kind))
+    output = ends.Output(wire, 1, reader, 4, lambda _: None)  # type: ignore[arg-type]
+
+    def prints(data: bytes, *, ago: float) -> list[int]:
+        output._sign = time.monotonic() - ago
+        sent.clear()
+        os.write(writer, data)
+        output.ready()
+        return list(sent)
+
+    assert prints(b"ab", ago=5) == [protocol.HEAD_OUTPUT]
+    assert prints(b"more", ago=5) == [protocol.ALIVE]
+    assert prints(b"more", ago=0.5) == []
+    wire.room = False  # the host does not read: nothing may pile up
+    assert prints(b"more", ago=5) == []
+    os.close(writer)
+    os.close(reader)
 
 
 def test_a_tail_of_tiny_pieces_stays_small() -> None:

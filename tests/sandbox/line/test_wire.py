@@ -17,6 +17,7 @@ GOOD = [
     Frame(inside.CREDIT, 1, inside.COUNT.pack(7)),
     Frame(inside.DATA, inside.TUNNEL, b"y"),
     Frame(inside.END, inside.TUNNEL, b""),
+    Frame(inside.ALIVE, 1, b""),
     Frame(inside.REFUSED, 2, b""),
     Frame(inside.DONE, 1, inside.DONE_FIELDS.pack(255, 3, 1, 1 << 40)),
 ]
@@ -38,6 +39,7 @@ def test_frames_come_out_whole_whatever_the_pieces(step: int) -> None:
         inside.HEAD.pack(inside.DATA, 1, 0xFFFFFFFF),
         inside.HEAD.pack(inside.DATA, 1, 0),
         inside.HEAD.pack(inside.END, 1, 1),
+        inside.HEAD.pack(inside.ALIVE, 1, 1),
         inside.HEAD.pack(inside.CREDIT, 1, 5),
         inside.HEAD.pack(inside.DONE, 1, 0),
         inside.HEAD.pack(inside.REFUSED, 1, inside.FRAME + 1),

@@ -6,7 +6,7 @@ frozen layers below, an overlay shows them together. Only the standard library i
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 PLACE = "/mnt"  # covered in these namespaces only
@@ -69,7 +69,7 @@ def room_left(store: Store, used_bytes: int, used_files: int) -> tuple[int, int]
 
 def to_json(stores: tuple[Store, ...]) -> list[dict[str, Any]]:
     """Plain data for the helper."""
-    return [asdict(store) for store in stores]
+    return [dict(vars(store)) for store in stores]
 
 
 def from_json(stores: list[dict[str, Any]]) -> tuple[Store, ...]:

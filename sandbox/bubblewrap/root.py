@@ -8,6 +8,7 @@ import platform
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from sandbox.bubblewrap.layers import PLACE
@@ -57,7 +58,12 @@ def root_of(image: str | None, mounts: Mapping[str, str]) -> Root:
 
 
 def system_root() -> Root:
-    """The host's programs and libraries, and nothing else of the host."""
+    """The host's programs and libraries, and nothing else of the host. Looked for again when / or /etc changed."""
+    return _system_root(Path("/").stat().st_mtime_ns, Path("/etc").stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _system_root(*_: int) -> Root:
     arguments = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/") / name

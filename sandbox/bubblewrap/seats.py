@@ -1,7 +1,8 @@
 """One control group made ahead, with a process in it that waits: letting a process into a group takes the kernel long.
 
 The first move of a process between groups waits for all processors to pass a quiet point (the kernel's
-cgroup_threadgroup_rwsem): 2 to 20 ms, more than all the rest of a start.
+cgroup_threadgroup_rwsem): 2 to 20 ms, more than all the rest of a start. All forks on the machine wait as long, so the
+next place is made a little later, not while the sandbox that was just opened starts its first command.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from sandbox.bubblewrap.helper import Helper, Seat
 from sandbox.errors import SandboxError
 from sandbox.owner import Owner
 from sandbox.rules.profile import Profile
+
+_LATER = 0.05  # seconds
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,13 @@ class Seats:
         """Give up the one that is held."""
         making, self._making = self._making, None
         if making is not None:
-            with contextlib.suppress(SandboxError):
-                await (await making).let_go()
+            making.cancel()
+            [made] = await asyncio.gather(making, return_exceptions=True)
+            if isinstance(made, Place):
+                await made.let_go()
 
     async def _make(self, parent: Parent) -> Place:
+        await asyncio.sleep(_LATER)
         group = parent.child(self._owner.new_name())
         try:
             return Place(group, await self._helper.sit([str(path) for path in group.entrances]))

@@ -3,7 +3,8 @@
 A child enters the control group, drops to the sandbox's uid, makes or enters the namespaces that hold its workspace and
 becomes bubblewrap: one fork and one exec, where a chain of shell, setpriv, unshare and mount takes a dozen. Runs with
 the standard library alone (`-I -S`). Requests come from the daemon over one socket, at whose end the helper ends, and
-with it (by bubblewrap's die-with-parent) every sandbox. See user_namespaces(7), mount_namespaces(7) and the kernel's
+with it (by bubblewrap's die-with-parent) every sandbox. Longer than other files: the order of what a child does, from
+root's rights to none, is to be read in one piece. See user_namespaces(7), mount_namespaces(7) and the kernel's
 filesystems/overlayfs for why things are done in this order.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import gc
 import json
 import os
 import resource
@@ -55,6 +57,7 @@ def serve(control: socket.socket) -> None:
 
 def _child(parent: int, control: socket.socket, fds: list[int]) -> NoReturn:
     try:
+        gc.disable()  # it would touch all that is shared with the helper, and soon there is another program here
         control.close()
         os.umask(0o022)  # whatever the daemon's is
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
@@ -331,8 +334,9 @@ def _furnish(request: dict[str, Any]) -> None:
     for place, slots in [(store["name"], SLOTS) for store in request["stores"]] + [
         (store["name"], 1) for store in request.get("fresh", ())
     ]:
+        os.mkdir(f"{PLACE}/{place}")
         for slot in range(slots):
-            os.makedirs(f"{PLACE}/{place}/{slot}")
+            os.mkdir(f"{PLACE}/{place}/{slot}")
     for name, text in request["files"].items():
         with open(f"{PLACE}/{name}", "w", encoding="utf-8") as file:
             file.write(text)
@@ -471,6 +475,7 @@ def _answer(reply: int, words: dict[str, Any], fds: Sequence[int] = ()) -> None:
 def main() -> None:
     """Serve the socket that standard input is."""
     os.chdir("/")
+    gc.freeze()
     with socket.socket(fileno=os.dup(0)) as control:
         null = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1):

@@ -63,7 +63,12 @@ async def test_a_killed_helper_is_started_again_and_a_seat_of_it_says_that_it_is
     seat = await helper.sit([str(tmp_path / "entrance")])
     assert (tmp_path / "entrance").read_text() == "0"
     first = helper._pid
+    waiting = children(first)
     os.kill(first, 9)
+    for _ in range(200):
+        if not any(map(alive, [first, *waiting])):
+            break
+        await asyncio.sleep(0.02)
     with pytest.raises(HelperError, match="killed"):
         await seat.ask({"do": "probe"}, [])
     again = await helper.sit([str(tmp_path / "entrance")])

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from sandbox.errors import SetUpError
-from sandbox.trees.names import names_git, normal
+from sandbox.trees.names import above, names_git, normal
 from sandbox.trees.tarball import END, Member, TarReader, header, padding
 from sandbox.types import MIB
 
@@ -45,13 +45,13 @@ class Index:
 
     def holds(self, path: bytes, member: Member) -> bool:
         """Whether an entry of a later export is the layer's still: unchanged, or in a folder of the layer's own."""
-        if path in self.made or any(up in self.made for up in ancestors(path)):
+        if path in self.made or any(up in self.made for up in above(path)):
             return True
         return self.entries.get(path) == Entry(member.kind, member.size, min(member.mtime, _LATEST))
 
     def roots(self) -> list[bytes]:
         """The topmost paths, folders with a slash at their end."""
-        tops = [path for path in self.entries if not any(up in self.made for up in ancestors(path))]
+        tops = [path for path in self.entries if not any(up in self.made for up in above(path))]
         return [path + b"/" if path in self.made else path for path in tops]
 
     def dumps(self) -> str:
@@ -72,16 +72,9 @@ class Index:
             mine = self.entries.get(path)
             if mine is not None and mine.kind != "file":
                 return True
-            if any((each := self.entries.get(up)) and each.kind != "directory" for up in ancestors(path)):
+            if any((each := self.entries.get(up)) and each.kind != "directory" for up in above(path)):
                 return True
         return False
-
-
-def ancestors(path: bytes) -> Iterable[bytes]:
-    """The folders above a path, the nearest first."""
-    while b"/" in path:
-        path = path.rpartition(b"/")[0]
-        yield path
 
 
 async def layer_of(
@@ -91,7 +84,7 @@ async def layer_of(
 
     Raises SetUpError where it would hold more than ``limit`` bytes, WorkspaceError for a malformed stream.
     """
-    folders = {up for path in tracked for up in ancestors(path)}
+    folders = {up for path in tracked for up in above(path)}
     files, left = set(tracked), limit
     reader = TarReader(export, limit=2 * limit + 64 * MIB)
     async with aclosing(_entries(reader)) as entries:
@@ -124,9 +117,9 @@ def _belongs(path: bytes, member: Member, index: Index, files: set[bytes], folde
         return False
     if any(names_git(part) for part in path.split(b"/")):
         return False
-    for up in ancestors(path):
-        above = index.entries.get(up)
-        if up in files or (above is not None and above.kind != "directory"):
+    for up in above(path):
+        over = index.entries.get(up)
+        if up in files or (over is not None and over.kind != "directory"):
             return False
     if member.kind == "hardlink":
         target = index.entries.get(normal(member.link) or b"")

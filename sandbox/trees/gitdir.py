@@ -97,8 +97,12 @@ class GitDir:
         env: Mapping[str, str] | None = None,
         accept: tuple[int, ...] = (0,),
         cwd: Path | None = None,
+        within: float | None = None,
     ) -> bytes:
-        """Standard output of one call. Raises WorkspaceError with git's own words when it fails."""
+        """Standard output of one call. Raises WorkspaceError with git's own words when it fails.
+
+        Raises TimeoutError where it takes more than ``within`` seconds; it is killed then.
+        """
         process = await asyncio.create_subprocess_exec(
             *self.argv(*args),
             env=_ENVIRONMENT | dict(env or {}),
@@ -108,13 +112,14 @@ class GitDir:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            if isinstance(stdin, bytes):
-                out, err = await process.communicate(stdin)
-            else:
-                feeding = asyncio.create_task(_feed(process, stdin))
-                out, err = await _read_both(process)
-                await feeding
-                await process.wait()
+            async with asyncio.timeout(within):
+                if isinstance(stdin, bytes):
+                    out, err = await process.communicate(stdin)
+                else:
+                    feeding = asyncio.create_task(_feed(process, stdin))
+                    out, err = await _read_both(process)
+                    await feeding
+                    await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()

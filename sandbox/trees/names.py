@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 # Code points that some file systems ignore in names, so that ".g<U+200C>it" opens ".git" there (CVE-2014-9390).
 _IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
 _LONGEST = 4096
@@ -15,6 +17,13 @@ def normal(name: bytes) -> bytes | None:
     if not parts or b".." in parts:
         return None
     return b"/".join(parts)
+
+
+def above(path: bytes) -> Iterator[bytes]:
+    """The folders above a path, the nearest first."""
+    while b"/" in path:
+        path = path.rpartition(b"/")[0]
+        yield path
 
 
 def names_git(part: bytes) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
-from sandbox.trees.names import names_git, names_gitmodules, normal, shown
+from sandbox.trees.names import above, names_git, names_gitmodules, normal, shown
 from sandbox.trees.tarball import Member, TarReader
 
 _MAX_NOTES = 200
@@ -75,11 +76,13 @@ async def harvest(
     gathered = Harvest(spool)
     known = {blob.oid for blob in base.values()}
     algorithm = "sha256" if any(len(oid) == 64 for oid in known) else "sha1"
+    submodules = {path for path, blob in base.items() if blob.mode == GITLINK}
+    scope = _Scope(base, known, algorithm, limit, submodules)
     try:
         async for member in reader:
             path = normal(member.name)
             if furniture is None or path is None or path in base or not furniture.holds(path, member):
-                await _take(reader, member, gathered, _Scope(base, known, algorithm, limit))
+                await _take(reader, member, gathered, scope)
     except BaseException:
         spool.close()
         raise
@@ -92,6 +95,7 @@ class _Scope:
     known: set[str]
     algorithm: str
     limit: int
+    submodules: set[bytes]
 
 
 async def _take(reader: TarReader, member: Member, gathered: Harvest, scope: _Scope) -> None:
@@ -106,16 +110,11 @@ async def _take(reader: TarReader, member: Member, gathered: Harvest, scope: _Sc
         if parts[0] != b".git":
             gathered.leave_out(b"/".join(parts[: git_at + 1]), "git's own folder")
         return
-    if any(_is_submodule(scope.base, parts, depth) for depth in range(1, len(parts) + 1)):
+    if scope.submodules and not scope.submodules.isdisjoint([path, *above(path)]):
         if member.kind != "directory":
             gathered.leave_out(path, "inside a submodule")
         return
     await _take_named(reader, member, gathered, scope, path)
-
-
-def _is_submodule(base: Mapping[bytes, Blob], parts: list[bytes], depth: int) -> bool:
-    blob = base.get(b"/".join(parts[:depth]))
-    return blob is not None and blob.mode == GITLINK
 
 
 async def _take_named(reader: TarReader, member: Member, gathered: Harvest, scope: _Scope, path: bytes) -> None:
@@ -192,7 +191,17 @@ def fit(gathered: Harvest, ignored: set[bytes], base: Mapping[bytes, Blob], *, l
             continue
         left -= new
         tree[path] = Blob(found.mode, found.oid)
-    for path in gathered.lost & base.keys() - tree.keys():
-        if not any(path.startswith(taken + b"/") or taken.startswith(path + b"/") for taken in tree):
-            tree[path] = base[path]
+    for path in _alone(gathered.lost & base.keys() - tree.keys(), tree):
+        tree[path] = base[path]
     return tree
+
+
+def _alone(paths: set[bytes], tree: Collection[bytes]) -> list[bytes]:
+    """Those with nothing of the tree above or below them. The agent chooses how many there are of either."""
+    taken = sorted(tree) if paths else []
+    found = []
+    for path in paths:
+        at = bisect.bisect_left(taken, path + b"/")
+        if not (at < len(taken) and taken[at].startswith(path + b"/")) and not any(up in tree for up in above(path)):
+            found.append(path)
+    return found

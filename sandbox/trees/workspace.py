@@ -37,13 +37,16 @@ _CONFIG = b"""[core]
 class Workspace:
     """One repository as the daemon holds it. Any number of checkouts and seals may run at once."""
 
-    def __init__(self, git_dir: Path, *, history_limit: int = 32 * MIB) -> None:
+    def __init__(self, git_dir: Path, *, history_limit: int = 32 * MIB, patience: float = 30.0) -> None:
         """``git_dir`` is a bare git directory that only this process's user may write; made at the first pack.
 
         A checkout gets its base's whole history where git stores that in ``history_limit`` bytes, else the base alone.
+        Ignore rules have ``patience`` seconds for the paths of one seal: git tries a rule with many ``**`` on a deep
+        path in more ways than can be counted.
         """
         self._git = GitDir(git_dir)
         self._history_limit = history_limit
+        self._patience = patience
 
     async def take_pack(self, pack: AsyncIterator[bytes] | bytes, commit: str) -> None:
         """Import a pack, keep ``commit`` under refs/bases/. Raises WorkspaceError where it is broken or incomplete."""
@@ -126,7 +129,13 @@ class Workspace:
         gathered = await harvest(reader, before, limit=limit, furniture=furniture)
         with gathered.spool:
             untracked = [path for path in gathered.found if path not in before]
-            ignored = await self._ignored(before, untracked)
+            try:
+                ignored = await self._ignored(before, untracked)
+            except TimeoutError:
+                ignored = set()
+                gathered.notes.append(
+                    f".gitignore (its rules took more than {self._patience:g} s, and left nothing out)"
+                )
             after = fit(gathered, ignored, before, limit=limit)
             new = {found.oid: found for path, found in gathered.found.items() if path in after}
             await self._git.run("fast-import", "--quiet", stdin=_blobs(gathered.spool, new))
@@ -231,6 +240,7 @@ class Workspace:
                 env={"GIT_WORK_TREE": folder, "GIT_INDEX_FILE": f"{folder}/.git-index", "GIT_LITERAL_PATHSPECS": "0"},
                 accept=(0, 1),
                 cwd=Path(folder),
+                within=self._patience,
             )
         return {path.removeprefix(b"./") for path in out.split(b"\0")[:-1]}
 

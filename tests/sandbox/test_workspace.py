@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,17 @@ async def test_ignore_rules_of_the_base_apply_and_tracked_files_stay(held) -> No
     assert set(sealed.files) == {".gitignore", "build/kept.o", ":(top)odd"}
 
 
+async def test_ignore_rules_that_never_come_to_an_end_lose_no_work(tmp_path: Path) -> None:
+    """git tries such a rule in more ways than can be counted, and neither its base nor its time is the daemon's."""
+    workspace = Workspace(tmp_path / "git", patience=0.5)
+    rule = b"**/" + b"a/**/" * 12 + b"b\n*.pyc\n"
+    base = (await workspace.begin(Forge().add(".gitignore", rule).stream(), limit=LIMIT)).base
+    forged = Forge().add(".gitignore", rule).add("a/" * 60 + "c", b"work").add("x.pyc", b"1")
+    sealed = await workspace.seal(base, forged.stream(), limit=LIMIT)
+    assert set(sealed.files) == {"a/" * 60 + "c", "x.pyc"}
+    assert sealed.left_out == (".gitignore (its rules took more than 0.5 s, and left nothing out)",)
+
+
 async def test_hostile_entries_are_left_out_and_named(held) -> None:
     workspace, base = held
     forged = Forge().base()
@@ -266,6 +278,42 @@ async def test_a_file_over_the_limit_is_left_out_and_a_tracked_one_keeps_its_bas
     assert sealed.files == ("z",)
     assert any(note.startswith("a.txt (larger") for note in sealed.left_out)
     assert tree_of(workspace, sealed.tree)[b"a.txt"][1] == FILES[b"a.txt"]
+
+
+async def test_many_lost_paths_beside_many_new_ones_do_not_stop_the_daemon(tmp_path: Path) -> None:
+    """What an agent makes in a third of a second may not be compared each with each: that took the loop 49 s."""
+    workspace = Workspace(tmp_path / "git")
+    before = Forge()
+    for number in range(2000):
+        before.add(f"d{number // 100}/f{number}", b"x")
+    base = (await workspace.begin(before.stream(), limit=LIMIT)).base
+    forged = Forge()
+    for number in range(2000):
+        forged.add(f"d{number // 100}/f{number}", type=tarfile.FIFOTYPE)
+    forged.add("d0/f0/below", b"").add("d1", b"now a file")
+    for number in range(10_000):
+        forged.add(f"n/{number}", b"")
+    longest, ended = 0.0, asyncio.Event()
+
+    async def beat() -> None:
+        nonlocal longest
+        while not ended.is_set():
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - before)
+
+    beating = asyncio.create_task(beat())
+    sealed = await workspace.seal(base, forged.stream(), limit=LIMIT)
+    ended.set()
+    await beating
+    assert longest < 2  # each with each: 9 s
+    after = tree_of(workspace, f"{sealed.tree}:d2")
+    assert len(after) == 100  # a tracked path that was lost is not deleted
+    files = await workspace.paths(sealed.tree)
+    assert b"d0/f0" not in files
+    assert b"d1" in files
+    assert not any(path.startswith(b"d1/") for path in files)
+    assert len(files) == 10_000 + 2000 - 100 + 1  # less f0 and what was in d1, with d1 and d0/f0/below
 
 
 async def test_the_sum_of_new_content_is_bounded(held) -> None:

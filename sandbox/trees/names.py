@@ -28,6 +28,8 @@ def above(path: bytes) -> Iterator[bytes]:
 
 def names_git(part: bytes) -> bool:
     """Whether a path component is ``.git`` to git or to a file system that folds names or parts them at backslashes."""
+    if part.isascii() and b"git" not in part.lower():
+        return False  # nearly all of them, without taking them apart
     return any(piece in {".git", "git~1"} for piece in _folded(part).split("\\"))
 
 

@@ -14,6 +14,7 @@ from sandbox.trees.tarball import Member, TarReader
 
 _MAX_NOTES = 200
 _LINK_LIMIT = 4096
+_SMALL = 256 * 1024  # bytes of a file that is hashed before it is written anywhere
 
 GITLINK = "160000"
 
@@ -154,6 +155,9 @@ def _store(gathered: Harvest, scope: _Scope, mode: str, data: bytes) -> Found:
 
 
 async def _store_content(reader: TarReader, member: Member, gathered: Harvest, scope: _Scope, path: bytes) -> Found:
+    if member.size <= _SMALL:
+        data = b"".join([chunk async for chunk in reader.content()])
+        return _store(gathered, scope, _mode(member.mode, scope.base.get(path)), data)
     digest = hashlib.new(scope.algorithm, b"blob %d\0" % member.size, usedforsecurity=False)
     offset = gathered.spool.tell()
     async for chunk in reader.content():

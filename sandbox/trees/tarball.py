@@ -22,6 +22,7 @@ _SPARSE_LIMIT = 4096
 _PAX_LIMIT = 1024 * 1024
 _MOST_ENTRIES = 200_000
 _ZEROS = bytes(64 * 1024)
+_EMPTY = bytes(BLOCK)
 
 Kind = Literal["file", "directory", "symlink", "hardlink", "other"]
 _KINDS: dict[bytes, Kind] = {
@@ -129,7 +130,7 @@ class TarReader:
         name = link = length = None
         while True:
             block = await self._exactly(BLOCK)
-            if block == bytes(BLOCK):
+            if block == _EMPTY:
                 return None
             kind, size = _header(block)
             if kind == b"L":
@@ -142,7 +143,7 @@ class TarReader:
                     name, link = said.get(b"path", name), said.get(b"linkpath", link)
                     length = _decimal(said[b"size"]) if b"size" in said else length
             else:
-                return await self._member(block, name, link, length)
+                return await self._member(block, kind, name, link, size if length is None else length)
 
     async def _extended(self, size: int) -> dict[bytes, bytes]:
         if not self._pax:
@@ -151,9 +152,7 @@ class TarReader:
             raise WorkspaceError("the archive holds an extended header that is too long")
         return _records((await self._exactly(_padded(size)))[:size])
 
-    async def _member(self, block: bytes, name: bytes | None, link: bytes | None, length: int | None) -> Member:
-        kind, stored = _header(block)
-        stored = stored if length is None else length
+    async def _member(self, block: bytes, kind: bytes, name: bytes | None, link: bytes | None, stored: int) -> Member:
         spans, size = None, stored
         if kind == b"S":
             spans, size = await self._sparse(block, stored)
@@ -191,16 +190,18 @@ class TarReader:
         while len(self._buffer) < count:
             if not await self._more():
                 raise WorkspaceError("the export ended early")
-        data = bytes(self._buffer[:count])
-        del self._buffer[:count]
+        return self._cut(count)
+
+    def _cut(self, most: int) -> bytes:
+        with memoryview(self._buffer) as whole:
+            data = bytes(whole[:most])
+        del self._buffer[:most]
         return data
 
     async def _some(self, most: int) -> bytes:
         if not self._buffer and not await self._more():
             raise WorkspaceError("the export ended early")
-        data = bytes(self._buffer[:most])
-        del self._buffer[:most]
-        return data
+        return self._cut(most)
 
     async def _more(self) -> bool:
         async for chunk in self._stream:
@@ -286,14 +287,14 @@ def _number(field: bytes) -> int:
             raise WorkspaceError("the export holds a negative number")
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0")
-    if any(digit not in b"01234567" for digit in digits):
+    if digits.strip(b"01234567"):
         raise WorkspaceError("the export is no tar stream (bad number)")
     return int(digits or b"0", 8)
 
 
 def _header(block: bytes) -> tuple[bytes, int]:
     """Type and stored size, once the checksum is right."""
-    if _number(block[148:156]) != sum(block[:148]) + 8 * 0x20 + sum(block[156:]):
+    if _number(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * 0x20:
         raise WorkspaceError("the export is no tar stream (bad checksum)")
     return block[156:157], _number(block[124:136])
 

@@ -27,6 +27,7 @@ from sandbox.bubblewrap.seats import Seats
 from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
+from sandbox.finishing import Finishing
 from sandbox.line.launch import Start
 from sandbox.line.resident import ResidentSandbox, Setting, exits_of
 from sandbox.mounts import resolved
@@ -34,6 +35,8 @@ from sandbox.owner import Owner, orphaned
 from sandbox.probe import insist, prove
 from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, profile_of
 from sandbox.types import MIB, LeftBehind, SandboxSpec, SelfTest
+
+_FAREWELL = 60.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class BwrapBackend:
         self._owner = owner
         self._exits = exits
         self._helper = Helper()
-        self._seats = Seats(self._helper, owner)
+        self._finishing = Finishing()
+        self._seats = Seats(self._helper, owner, self._finishing)
         self._machine: Machine | None = None
         self._proved: SelfTest | None = None
         self._next = secrets.randbelow(AGENT_UIDS)
@@ -146,27 +150,32 @@ class BwrapBackend:
 
     async def close(self) -> None:
         """As the protocol says. What is still open loses its processes."""
-        await self._seats.close()
-        self._helper.close()
-        machine, self._machine = self._machine, None
-        if machine is not None:
-            os.close(machine.filter)
+        await self._finishing.finish(self._close())
+
+    async def _close(self) -> None:
+        try:
+            await self._seats.close()
+            await self._finishing.settle(_FAREWELL)
+        finally:
+            self._helper.close()
+            machine, self._machine = self._machine, None
+            if machine is not None:
+                os.close(machine.filter)
 
     @asynccontextmanager
     async def _living(self, cell: BwrapCell, spec: SandboxSpec) -> AsyncIterator[ResidentSandbox]:
         """A sandbox over the cell, with a supervisor that answers."""
-        tar = tuple(cell.plan.root.tool("tar"))
-        start = Start(landlock=cell.plan.profile.landlock.model_dump(), tar=tar)
         try:
+            start = Start(landlock=cell.plan.profile.landlock.model_dump(), tar=tuple(cell.plan.root.tool("tar")))
             setting = Setting(cell.plan.profile, start, self._fork, exits_of(spec, self._exits))
             sandbox = ResidentSandbox(cell, spec, setting)
             try:
                 await sandbox.ping()
                 yield sandbox
             finally:
-                await sandbox.close()
+                await self._finishing.finish(sandbox.close())
         finally:
-            await cell.close()
+            await self._finishing.finish(cell.close())
 
     @asynccontextmanager
     async def _fork(self, source: ResidentSandbox, spec: SandboxSpec) -> AsyncIterator[ResidentSandbox]:
@@ -191,7 +200,7 @@ class BwrapBackend:
             async with source.quiet():
                 forked = await cell.fork(place)
         except BaseException as error:
-            await place.let_go()
+            await self._finishing.finish(place.let_go())
             if isinstance(error, SandboxError) and not isinstance(error, SandboxLostError):
                 return None
             raise

@@ -141,8 +141,10 @@ class BwrapCell:
         self._closed = True
         if self._seat is not None:
             self._seat.close()
-        gone = await self.group.remove()
-        self.abandon()
+        try:
+            gone = await self.group.remove()
+        finally:
+            self.abandon()
         if not gone:
             raise SandboxError(f"processes of {self.name} could not be killed; see {self.group.folders[0]}")
 
@@ -185,7 +187,7 @@ class BwrapLine:
         if self._open:
             self._open = False
             os.close(self._told)
-            self._writer.close()
+            self._writer.transport.abort()  # what it did not read yet could keep us waiting for ever
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
 

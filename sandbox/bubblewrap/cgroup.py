@@ -67,7 +67,7 @@ class Group:
             return 0.0
 
     def processes(self) -> set[int]:
-        """Process ids inside, as the host counts them."""
+        """Process ids inside, as we count them; 0 is one of a process namespace that we cannot see."""
         found: set[int] = set()
         for folder in self.folders:
             with contextlib.suppress(FileNotFoundError, OSError):
@@ -109,6 +109,7 @@ class Group:
         return not inside
 
     def _gone(self) -> bool:
+        self._killed()  # one that was on its way in may have come only now
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -128,7 +129,7 @@ class Group:
         if self.unified:
             with contextlib.suppress(OSError):
                 (self.folders[0] / "cgroup.kill").write_text("1")
-        for pid in inside:
+        for pid in (pid for pid in inside if pid > 1):  # to the kernel, 0 means our own group
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 

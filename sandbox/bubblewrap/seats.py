@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sandbox.bubblewrap.cgroup import Group, Parent
 from sandbox.bubblewrap.helper import Helper, Seat
 from sandbox.errors import SandboxError
+from sandbox.finishing import Finishing
 from sandbox.owner import Owner
 from sandbox.rules.profile import Profile
 
@@ -37,8 +38,9 @@ class Place:
 class Seats:
     """Gives out groups, and makes the next one when one was given. At most one is held; it has no limits yet."""
 
-    def __init__(self, helper: Helper, owner: Owner) -> None:
+    def __init__(self, helper: Helper, owner: Owner, finishing: Finishing) -> None:
         self._helper = helper
+        self._finishing = finishing
         self._owner = owner
         self._making: asyncio.Task[Place] | None = None
 
@@ -54,7 +56,7 @@ class Seats:
         try:
             place.group.limit(profile)
         except BaseException:
-            await place.let_go()
+            await self._finishing.finish(place.let_go())
             raise
         return place
 
@@ -78,5 +80,5 @@ class Seats:
         try:
             return Place(group, await self._helper.sit([str(path) for path in group.entrances]))
         except BaseException:
-            await group.remove()
+            await self._finishing.finish(group.remove())
             raise

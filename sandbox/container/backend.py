@@ -102,7 +102,7 @@ class ContainerBackend:
         detail = await self.ready()
         if self._proved is not None:
             return self._proved
-        proving = self._containers.keep(asyncio.create_task(self._prove(detail)))
+        proving = self._containers.finishing.keep(asyncio.create_task(self._prove(detail)))
         try:
             done, _ = await asyncio.wait({proving}, timeout=self._patience)
         except asyncio.CancelledError:
@@ -131,7 +131,7 @@ class ContainerBackend:
                 await sandbox.adopt(spec.labels, workspace)
                 yield sandbox
             finally:
-                await sandbox.close()
+                await self._containers.finishing.finish(sandbox.close())
 
     async def left_behind(self) -> tuple[LeftBehind, ...]:
         """As the protocol says; of containers that were made on this machine, for no other's processes can be seen."""
@@ -204,7 +204,7 @@ class ContainerBackend:
             try:
                 await rescue(left, sandbox.export())
             finally:
-                await sandbox.close()
+                await self._containers.finishing.finish(sandbox.close())
         except Exception as error:  # noqa: BLE001 - the next one must have its turn, and this one is not removed
             _log.warning("the workspace of %s could not be rescued, so it stays: %s", held.name, error)
             return False

@@ -74,7 +74,11 @@ class ContainerCell:
             raise SandboxLostError(f"the container {self._name} is gone")
         argv = bootstrap_argv(tuple(self.tools.argv("python3")))
         raw = await self._engine.start_exec(self._name, argv, _USER, {})
-        reader, writer = await asyncio.open_unix_connection(sock=raw, limit=_CHUNK)
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=raw, limit=_CHUNK)
+        except BaseException:
+            raw.close()
+            raise
         return ExecLine(self._name, reader, writer)
 
     def starved(self) -> None:

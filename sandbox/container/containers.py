@@ -8,7 +8,7 @@ import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sandbox.config import SandboxConfig
 from sandbox.container.borrowed import Borrowed
@@ -18,6 +18,7 @@ from sandbox.container.facts import refusal_of, users_mend
 from sandbox.container.groups import empty
 from sandbox.container.making import TOOLS_LABEL, for_stranger, labels_of, machine_of, settings_of
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
+from sandbox.finishing import Finishing
 from sandbox.line.programs import BORROWED
 from sandbox.mounts import resolved
 from sandbox.owner import Owner
@@ -27,7 +28,6 @@ from sandbox.types import SandboxSpec
 _FAREWELL = 60.0
 _CATCH_UP = 16  # containers removed late before one is made
 _LATE = 4096  # remembered; what is beyond, the next process finds
-_T = TypeVar("_T")
 
 
 class Containers:
@@ -40,7 +40,7 @@ class Containers:
         self._config = config
         self._owner = owner
         self._info: dict[str, Any] | None = None
-        self._ending: set[asyncio.Task[Any]] = set()
+        self.finishing = Finishing()
         self._late: dict[str, str] = {}
 
     async def info(self, *, anew: bool = False) -> dict[str, Any]:
@@ -66,11 +66,11 @@ class Containers:
     async def cell(self, spec: SandboxSpec) -> AsyncIterator[ContainerCell]:
         """A started container; whatever becomes of us, it is removed, even one that is still being made."""
         name = self._owner.new_name()
-        making = self.keep(asyncio.create_task(self._make(name, spec)))
+        making = self.finishing.keep(asyncio.create_task(self._make(name, spec)))
         try:
             yield await asyncio.shield(making)
         finally:
-            await asyncio.shield(self.keep(asyncio.create_task(self._unmake(name, making))))
+            await self.finishing.finish(self._unmake(name, making))
 
     async def found(self, held: Held, spec: SandboxSpec) -> ContainerCell:
         """The cell of a container that another process made, emptied. Raises SandboxLostError; the container stays."""
@@ -97,25 +97,17 @@ class Containers:
         if self.engine.local:
             await empty(identity)
 
-    def keep(self, task: asyncio.Task[_T]) -> asyncio.Task[_T]:
-        """See a task to its end even where nobody waits for it any more."""
-
-        def ended(task: asyncio.Task[Any]) -> None:
-            self._ending.discard(task)
-            if not task.cancelled():
-                task.exception()  # whoever waits for it is told; after a cancellation nobody does
-
-        self._ending.add(task)
-        task.add_done_callback(ended)
-        return task
-
     async def close(self) -> None:
         """Wait for what is being removed, then let go of the engine."""
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=_FAREWELL)
-        with contextlib.suppress(SandboxError):
-            await self._catch_up(len(self._late))
-        await self.engine.close()
+        await self.finishing.finish(self._close())
+
+    async def _close(self) -> None:
+        try:
+            await self.finishing.settle(_FAREWELL)
+            with contextlib.suppress(SandboxError):
+                await self._catch_up(len(self._late))
+        finally:
+            await self.engine.close()
 
     async def _catch_up(self, most: int) -> None:
         for name, identity in tuple(self._late.items())[:most]:

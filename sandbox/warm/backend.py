@@ -20,6 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from sandbox.base import Rescue, Sandbox, SandboxBackend
 from sandbox.config import WarmConfig
 from sandbox.errors import SandboxError, SandboxLostError
+from sandbox.finishing import Finishing
 from sandbox.register import UNUSED, WARM, Register
 from sandbox.types import LeftBehind, SandboxSpec, SelfTest
 from sandbox.warm.lent import Lent, lent
@@ -29,6 +30,7 @@ from sandbox.warm.sizing import Bounds, share, starters
 
 _TICK = 5.0
 _SHELVES = 64
+_FAREWELL = 60.0
 _SHARE = 8  # of the memory that is free, what ready sandboxes may take at most
 
 log = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class WarmBackend:
         self._host = host or Host()
         self._shelves: dict[str, Shelf] = {}
         self._starting: set[asyncio.Task[None]] = set()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._finishing = Finishing()
         self._cold = 0
         self._wake = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -143,6 +145,9 @@ class WarmBackend:
 
     async def close(self) -> None:
         """As the protocol says. What was handed out stays with whoever has it."""
+        await self._finishing.finish(self._close())
+
+    async def _close(self) -> None:
         self._closed = True
         working = [*self._starting, *([self._keeper] if self._keeper else [])]
         for task in working:
@@ -151,7 +156,7 @@ class WarmBackend:
         for shelf in self._shelves.values():
             while shelf.ready:
                 self._discard(shelf.ready.popleft())
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self._finishing.settle(_FAREWELL)
         self._shelves.clear()
         await self._bare.close()
 
@@ -249,7 +254,7 @@ class WarmBackend:
             sandbox = await self._open_empty(shelf.spec, stack)
         except BaseException as error:
             wait = shelf.failed(self._host.clock())
-            await _close(stack)
+            await self._finishing.finish(_close(stack))
             if not isinstance(error, Exception):
                 raise
             log.warning("no sandbox could be started to hold ready; tried again in %.0f s: %s", wait, error)
@@ -276,9 +281,7 @@ class WarmBackend:
         return True
 
     def _discard(self, held: Held) -> None:
-        task = asyncio.create_task(_close(held.stack), name="a sandbox to close")
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._finishing.keep(asyncio.create_task(_close(held.stack), name="a sandbox to close"))
 
 
 async def _close(stack: AsyncExitStack) -> None:

@@ -416,7 +416,19 @@ class TestTrouble:
                 await warm.close()
         assert stage.alive() == []
         assert warm._starting == set()
-        assert warm._leaving == set()
+        assert warm._finishing._going == set()
+
+    async def test_a_close_that_is_cancelled_again_and_again_is_still_done(self, stage: Stage) -> None:
+        async with stage.open(max=4) as warm:
+            await warm.prepare(SPEC)
+            assert stage.alive()
+            closing = asyncio.create_task(warm.close())
+            for _ in range(4):
+                await asyncio.sleep(0)
+                closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            assert closing.cancelled()
+            await stage.until(lambda: stage.alive() == [])
 
     async def test_nothing_is_held_after_closing(self, stage: Stage) -> None:
         async with stage.open() as warm:

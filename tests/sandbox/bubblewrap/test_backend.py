@@ -137,6 +137,35 @@ async def test_an_open_that_is_cancelled_leaves_no_group(backend: BwrapBackend) 
 
 
 @pytest.mark.root
+async def test_a_sandbox_whose_end_is_cancelled_again_and_again_leaves_nothing(tmp_path: Path) -> None:
+    """Neither its groups nor its namespaces, which hold the memory of its workspace."""
+    backend = BwrapBackend(SandboxConfig(), owner_of(tmp_path))
+    machine = await backend.machine()
+    async with backend.open(SandboxSpec()):
+        pass
+    before = open_files()
+
+    async def one() -> None:
+        async with backend.open(SandboxSpec()) as box, box.fork() as fork:
+            await asyncio.gather(*(each.run(Command(argv=("sleep", "60"))) for each in (box, fork)))
+
+    for delay in range(0, 120, 8):
+        task = asyncio.create_task(one())
+        await asyncio.sleep(delay / 1000)
+        for pause in (0.0, 0.001, 0.003, 0.002):
+            task.cancel()
+            await asyncio.sleep(pause)
+        await asyncio.gather(task, return_exceptions=True)
+    await backend._finishing.settle(20)
+    await asyncio.sleep(0.1)  # the place made ahead
+    left = open_files() - before
+    await backend.close()
+    assert left <= 1  # that place's process
+    ours = [name for name in machine.parent.children() if f"-{os.getpid()}-" in name]
+    assert ours == []
+
+
+@pytest.mark.root
 async def test_a_backend_that_was_closed_can_be_used_again_and_keeps_nothing(backend: BwrapBackend) -> None:
     async with backend.open(SandboxSpec()):
         pass

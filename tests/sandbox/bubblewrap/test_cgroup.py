@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,29 @@ async def test_version_2_files_are_read_and_written(unified: Path) -> None:
     (unified / "cgroup.procs").write_text("999999999\n")
     assert group.processes() == {999999999}
     group._kill(group.processes())
+    assert (unified / "cgroup.kill").read_text() == "1"
+
+
+def test_processes_that_we_cannot_see_are_neither_our_own_nor_gone(unified: Path) -> None:
+    """To the kernel, pid 0 is the caller's own process group; cgroup.procs shows it for another namespace's."""
+    program = f"""
+import asyncio
+from pathlib import Path
+from sandbox.bubblewrap import cgroup
+cgroup._PATIENCE = 0.1
+print(asyncio.run(cgroup.Group((Path({str(unified)!r}),), unified=True).empty()))
+"""
+    (unified / "cgroup.procs").write_text("0\n0\n1\n")
+    root = Path(__file__).parents[3]
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=root,
+        start_new_session=True,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "False\n"), ended.stderr
     assert (unified / "cgroup.kill").read_text() == "1"
 
 

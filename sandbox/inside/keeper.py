@@ -35,6 +35,7 @@ class Keeper:
         self.children: dict[int, Callable[[int], None]] = {}
         self.command: Any = None  # the Running
         self.packs: set[int] = set()
+        self.places: set[int] = set()  # connections that the host still has work with, closed here or not
         self.last = TUNNEL
         self.woken, self.wake = os.pipe()
         os.set_blocking(self.woken, False)

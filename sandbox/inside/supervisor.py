@@ -25,6 +25,7 @@ from sandbox.inside.protocol import (
     CREDIT,
     DATA,
     END,
+    FREE,
     HEAD,
     HELLO,
     PART,
@@ -119,16 +120,21 @@ class Supervisor(Keeper):
                 self.refuse(channel, str(error))
             except OSError as error:
                 self.refuse(channel, f"cannot be used: {os.strerror(error.errno or 0)}")
+        elif kind == FREE:
+            self.places.discard(channel)
         elif channel in self.channels:
-            work = self.channels[channel]
-            if kind == DATA:
-                work.data(payload)
-            elif kind == END:
-                work.end()
-            elif kind == CREDIT:
-                work.credit(COUNT.unpack(payload)[0])
-            elif kind == CLOSE:
-                work.close()
+            _tell(self.channels[channel], kind, payload)
+
+
+def _tell(work: Any, kind: int, payload: bytes) -> None:
+    if kind == DATA:
+        work.data(payload)
+    elif kind == END:
+        work.end()
+    elif kind == CREDIT:
+        work.credit(COUNT.unpack(payload)[0])
+    elif kind == CLOSE:
+        work.close()
 
 
 def _ping(supervisor: Keeper, channel: int) -> None:

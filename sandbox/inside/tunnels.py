@@ -32,7 +32,8 @@ class Listener:
 
     def want(self) -> int:
         """What to wait for: over the cap, the next ones wait in the kernel."""
-        full = sum(1 for channel in self._supervisor.channels if channel >= TUNNEL) >= CONNECTIONS
+        open_here = {channel for channel in self._supervisor.channels if channel >= TUNNEL}
+        full = len(self._supervisor.places | open_here) >= CONNECTIONS
         return 0 if full or not self._supervisor.wire.room else select.POLLIN
 
     def ready(self) -> None:
@@ -57,6 +58,7 @@ class Tunnel:
         supervisor.add(self._drain)
         supervisor.add(self._feed)
         supervisor.channels[self._channel] = self
+        supervisor.places.add(self._channel)
         supervisor.wire.send(OPEN, self._channel, COUNT.pack(port))
 
     def _inner_end(self, broken: bool) -> None:

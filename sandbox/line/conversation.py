@@ -14,6 +14,9 @@ from sandbox.errors import SandboxLostError
 from sandbox.inside import protocol as inside
 from sandbox.line.cell import Line
 from sandbox.line.wire import BrokenLineError, Done, Frame, Frames, count, done, frame, request
+from sandbox.types import MIB
+
+_BACKLOG = 64 * MIB  # more than all that credit allows, with the largest requests
 
 
 class Channel:
@@ -27,7 +30,7 @@ class Channel:
         self._conversation = conversation
         self._room = room
         self._credit = inside.WINDOW
-        self._held: dict[int, bytearray] = {}
+        self._held: dict[int, list[bytes]] = {}
         self._news = asyncio.Event()
 
     @property
@@ -37,7 +40,7 @@ class Channel:
 
     def take(self, kind: int) -> bytes:
         """What came of one kind since the last time, without waiting."""
-        return bytes(self._held.pop(kind, b""))
+        return b"".join(self._held.pop(kind, ()))
 
     async def news(self) -> None:
         """Wait until something came. Raises SandboxLostError when nothing will, for the line is lost."""
@@ -116,7 +119,7 @@ class Channel:
             self._room -= len(piece.data)
             if self._room < 0 or self.ended:
                 raise BrokenLineError("a supervisor sent more than it was asked for")
-            self._held.setdefault(piece.kind, bytearray()).extend(piece.data)
+            self._held.setdefault(piece.kind, []).append(piece.data)
         self.wake()
 
     def wake(self) -> None:
@@ -132,8 +135,10 @@ class Conversation:
         self.lost: str | None = None
         self._line, self._opened = line, opened
         self._channels: dict[int, Channel] = {}
+        self._places: set[int] = set()
         self._last, self._last_open = 0, inside.TUNNEL
         self._queue: list[bytes] = []
+        self._behind = 0
         self._queued, self._greeted = asyncio.Event(), asyncio.Event()
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._speak())]
 
@@ -143,7 +148,12 @@ class Conversation:
             raise SandboxLostError(self.lost)
 
     def post(self, data: bytes) -> None:
-        """Queue whole frames."""
+        """Queue whole frames. A supervisor that makes us answer and does not listen is lost."""
+        if self.lost is not None:
+            return
+        self._behind += len(data)
+        if self._behind > _BACKLOG:
+            self._lose("its supervisor listens no more")
         self._queue.append(data)
         self._queued.set()
 
@@ -166,13 +176,23 @@ class Conversation:
         """Drop what may still come for a channel."""
         self._channels.pop(channel.number, None)
 
+    def leave(self, channel: Channel) -> None:
+        """Nothing is left here of a connection that was made inside: another one may have its place.
+
+        Its channel may be forgotten long before, as soon as it is broken off inside.
+        """
+        self._places.discard(channel.number)
+        self.post(frame(inside.FREE, channel.number))
+
     async def close(self) -> None:
         """Let go of the line; what still waits for it is lost."""
         self._lose("the line to the supervisor was closed")
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._line.close()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            await self._line.close()
 
     def _lose(self, why: str) -> None:
         if self.lost is None:
@@ -184,7 +204,7 @@ class Conversation:
     async def _listen(self) -> None:
         frames = Frames()
         try:
-            while data := await self._line.receive():
+            while self.lost is None and (data := await self._line.receive()):
                 for piece in frames.feed(data):
                     self._take(piece)
                 await asyncio.sleep(0)  # one that floods us may not keep the others from their turn
@@ -198,7 +218,7 @@ class Conversation:
             while True:
                 await self._queued.wait()
                 self._queued.clear()
-                data, self._queue = b"".join(self._queue), []
+                data, self._queue, self._behind = b"".join(self._queue), [], 0
                 await self._line.send(data)
         except (SandboxLostError, OSError) as error:
             self._lose(str(error))
@@ -225,13 +245,13 @@ class Conversation:
         self._greeted.set()
 
     def _open(self, piece: Frame) -> None:
-        if piece.channel < inside.TUNNEL or piece.channel in self._channels:
+        if piece.channel < inside.TUNNEL or piece.channel in self._channels or piece.channel in self._places:
             raise BrokenLineError("a supervisor opened a connection under a number that is taken")
-        tunnels = sum(1 for number in self._channels if number >= inside.TUNNEL)
-        if tunnels >= inside.CONNECTIONS:
+        if len(self._places) >= inside.CONNECTIONS:
             raise BrokenLineError("a supervisor opened more connections than it may")
         channel = Channel(self, piece.channel, inside.WINDOW)
         self._channels[piece.channel] = channel
+        self._places.add(piece.channel)
         self._last_open = max(self._last_open, piece.channel)
         self._opened(self, channel, count(piece.data))
 

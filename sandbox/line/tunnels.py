@@ -12,7 +12,9 @@ from sandbox.base import Exit
 from sandbox.errors import SandboxLostError
 from sandbox.inside import protocol as inside
 from sandbox.line.conversation import Channel, Conversation
+from sandbox.line.wire import BrokenLineError
 
+_HELD = 0.2  # seconds
 _LINGER = 5.0  # seconds in which the other side may still end by itself, so that it can read the last answer
 
 log = logging.getLogger(__name__)
@@ -31,15 +33,24 @@ class Tunnels:
         return tuple(self._exits)
 
     def opened(self, conversation: Conversation, channel: Channel, port: int, labels: Mapping[str, str]) -> None:
-        """Serve a connection, or break it off where there is no such way out."""
+        """Serve a connection. Raises BrokenLineError for a port where no supervisor was told to listen.
+
+        Its place is taken until nothing is left of it here, however soon it was broken off inside, and for `_HELD` at
+        least: else a program that connects and breaks off in a loop would fill this process with tasks.
+        """
         way = self._exits.get(port)
         if way is None:
-            channel.close()
-            conversation.forget(channel)
-            return
+            raise BrokenLineError(f"a supervisor opened a connection to port {port}, where it has nothing to listen to")
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _HELD
         task = asyncio.create_task(_serve(conversation, channel, way, dict(labels)))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def served(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            loop.call_at(until, conversation.leave, channel)
+
+        task.add_done_callback(served)
 
     async def close(self) -> None:
         """Break off what is open."""

@@ -79,6 +79,9 @@ class Echo:
             for _ in range(300):
                 writer.write(bytes(65536))
                 await writer.drain()
+        if first.startswith(b"late"):  # as one that says its last words to a caller who is gone
+            await asyncio.sleep(0.5)
+            return
         if first.startswith(b"refuse"):
             writer.write(b"no")
             writer.close()
@@ -103,6 +106,45 @@ async def echo() -> Echo:
 async def box(making: Making, echo: Echo) -> AsyncIterator[Sandbox]:
     async with making({"packages": echo}).open(SPEC) as box:
         yield box
+
+
+async def test_connections_broken_off_in_a_loop_pile_up_nowhere(box: Sandbox, echo: Echo) -> None:
+    """What is broken off inside at once may take the host long to end: until then it has its place."""
+    before, most = len(asyncio.all_tasks()), 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, len(asyncio.all_tasks()) - before)
+            await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    outcome = await client(
+        box,
+        """
+        import struct
+        until, made = time.time() + 1, [0] * 8
+        def go(n):
+            while time.time() < until:
+                with connect() as s:
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    s.sendall(b"late")
+                    time.sleep(0.005)
+                    made[n] += 1
+        threads = [threading.Thread(target=go, args=(n,)) for n in range(8)]
+        [each.start() for each in threads], [each.join() for each in threads]
+        print("made", sum(made) > 64)
+        """,
+    )
+    watching.cancel()
+    assert outcome.text == "made True\n"
+    assert 1 < echo.most <= 64
+    assert most < 64 * 4 + 20
+    async with asyncio.timeout(10):
+        while echo.open:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.05)
+    again = await client(box, "s = connect(); s.sendall(b'x'); s.shutdown(1); print(everything(s))")
+    assert again.text == "b'x'\n"
 
 
 async def test_both_directions_carry_all_bytes_and_end_by_themselves(box: Sandbox, echo: Echo) -> None:

@@ -108,9 +108,20 @@ def too_many(kind: int, count: int) -> bytes:
         frame(inside.OPEN, 5, inside.COUNT.pack(80)),
         frame(inside.HELLO, 1, b""),
         HELLO,
-        b"".join(frame(inside.OPEN, inside.TUNNEL + n, inside.COUNT.pack(1)) for n in range(1, 3)) + b"\xff" * 9,
+        frame(inside.OPEN, inside.TUNNEL + 1, inside.COUNT.pack(1)),
     ],
-    ids=["rubbish", "head", "tail", "state", "credit", "unasked", "open", "hello to one", "hello twice", "tunnels"],
+    ids=[
+        "rubbish",
+        "head",
+        "tail",
+        "state",
+        "credit",
+        "unasked",
+        "open",
+        "hello to one",
+        "hello twice",
+        "no port of ours",
+    ],
 )
 async def test_an_answer_that_breaks_the_rules_ends_the_supervisor_and_costs_that_command_alone(answers: bytes) -> None:
     async with enemy(answers) as (box, cell):
@@ -120,6 +131,21 @@ async def test_an_answer_that_breaks_the_rules_ends_the_supervisor_and_costs_tha
         assert cell.cleared == 1
         await box.run(sh("true"))
         assert cell.started == 2
+
+
+@pytest.mark.parametrize("kind", [inside.DATA, inside.HEAD_OUTPUT, inside.STATE_BYTES])
+async def test_a_whole_output_is_bounded_by_what_is_taken(kind: int) -> None:
+    seen: list[bytes] = []
+    async with enemy(too_many(kind, 80)) as (box, cell):
+        outcome = await box.run(sh("true", whole=True), seen.append)
+        assert (outcome.exit_code, outcome.output, cell.cleared) == (137, b"", 1)
+        assert sum(map(len, seen)) <= inside.WINDOW + inside.LAST + inside.STATE
+
+
+async def test_seconds_in_which_a_reader_takes_nothing_are_not_the_supervisors() -> None:
+    async with enemy(frame(inside.DATA, 1, b"a page") + DONE, wall=0.2) as (box, cell):
+        outcome = await box.run(sh("true", whole=True), lambda _: time.sleep(1))
+        assert (outcome.exit_code, outcome.timed_out, cell.cleared) == (0, False, 0)
 
 
 async def test_more_of_a_file_than_was_asked_for_is_never_given_on() -> None:

@@ -16,13 +16,16 @@ COPIED = ("model", "temperature", "top_p", "parallel_tool_calls", "stream", "use
 HANDLED = {
     *COPIED, "input", "instructions", "max_output_tokens", "tools", "tool_choice", "text", "reasoning", "metadata",
     "safety_identifier",
+    "client_metadata",
 }  # fmt: skip
 FIXED: dict[str, tuple[Any, ...]] = {  # fields that may only say what is so anyway
     "store": (None, False),
     "background": (None, False),
     "previous_response_id": (None,),
     "conversation": (None,),
-    "include": (None, []),
+    # Encrypted reasoning is how a client carries thoughts from turn to turn where nothing is kept. Here the answer has
+    # them in clear, as its content, and takes them back from there: asking for it changes nothing.
+    "include": (None, [], ["reasoning.encrypted_content"]),
     "truncation": (None, "disabled"),
     "service_tier": (None, "auto", "default"),
     "top_logprobs": (None, 0),
@@ -64,8 +67,15 @@ def _check(body: Mapping[str, Any]) -> None:
                 raise _cannot(name, f"{name} = {json.dumps(value)[:80]} is not possible here: nothing is kept")
         elif name not in HANDLED and value is not None:
             raise _cannot(name, f"{name} is not known here")
+    _no_more_than_words(body.get("client_metadata"))
     if not isinstance(body.get("input"), str | list) or not body["input"]:
         raise wrong("input is a text or a list of items", "input")
+
+
+def _no_more_than_words(told: Any) -> None:
+    """Codex tells which installation, thread and turn asks: words about the client, which change no answer."""
+    if told is not None and not (isinstance(told, dict) and all(isinstance(word, str) for word in told.values())):
+        raise wrong("client_metadata is an object of texts", "client_metadata")
 
 
 def _messages(body: Mapping[str, Any]) -> list[JSON]:

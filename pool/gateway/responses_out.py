@@ -136,15 +136,15 @@ class Answer:
 
 
 def usage(told: Mapping[str, Any]) -> JSON:
-    """A chat's usage in this API's words. Unknown stays null, which is not zero."""
+    """A chat's usage in this API's words. Unknown is not zero, and a count is a number: then its details are null."""
     prompt, output = told.get("prompt_tokens") or 0, told.get("completion_tokens") or 0
+    cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens")
+    thought = (told.get("completion_tokens_details") or {}).get("reasoning_tokens")
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": (told.get("prompt_tokens_details") or {}).get("cached_tokens")},
+        "input_tokens_details": None if cached is None else {"cached_tokens": cached},
         "output_tokens": output,
-        "output_tokens_details": {
-            "reasoning_tokens": (told.get("completion_tokens_details") or {}).get("reasoning_tokens")
-        },
+        "output_tokens_details": None if thought is None else {"reasoning_tokens": thought},
         "total_tokens": prompt + output,
     }
 

@@ -76,7 +76,11 @@ def test_images_stay_images() -> None:
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
         ({"conversation": "c"}, "conversation"),
-        ({"include": ["reasoning.encrypted_content"]}, "include"),
+        ({"include": ["message.output_text.logprobs"]}, "include"),
+        ({"include": ["reasoning.encrypted_content", "file_search_call.results"]}, "include"),
+        ({"client_metadata": "word"}, "client_metadata"),
+        ({"client_metadata": {"session": {"id": 1}}}, "client_metadata"),
+        ({"tools": [{"type": "namespace", "name": "agents", "tools": [TOOL]}]}, "tools"),
         ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"tools": [{"type": "custom", "name": "patch"}]}, "tools"),
@@ -104,6 +108,64 @@ def test_what_says_only_what_is_so_anyway_is_taken() -> None:
     assert chat_body(ASKED | harmless)["messages"] == [{"role": "user", "content": "Hello"}]
 
 
+def test_what_codex_sends_is_the_chat_that_it_means() -> None:
+    """Recorded of Codex 0.171.0, second turn, its texts and most tools left out."""
+    told = {"role": "developer", "content": [{"type": "input_text", "text": "You are a coding agent."}]}
+    body = chat_body(
+        {
+            "model": "small",
+            "stream": True,
+            "input": [
+                {"type": "message", "id": "msg_e7976377", **told},
+                {
+                    "type": "message",
+                    "id": "msg_01a2",
+                    "role": "user",
+                    "content": [{"type": "input_text", "text": "Mend"}],
+                },
+                {
+                    "type": "reasoning",
+                    "id": "rs_0",
+                    "summary": [],
+                    "content": [{"type": "reasoning_text", "text": "hm hm"}],
+                    "encrypted_content": None,
+                },
+                {
+                    "type": "function_call",
+                    "status": "completed",
+                    "id": "fc_1",
+                    "name": "exec_command",
+                    "arguments": '{"cmd": "cat calc.py"}',
+                    "call_id": "call-1",
+                },
+                {"type": "function_call_output", "id": "fco_01a2", "call_id": "call-1", "output": "Process exited"},
+            ],
+            "tools": [TOOL | {"name": "exec_command", "strict": False}],
+            "tool_choice": "auto",
+            "parallel_tool_calls": True,
+            "reasoning": {"summary": "auto"},
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "prompt_cache_key": "01a22a7f",
+            "client_metadata": {"session_id": "01a22a7f", "x-codex-turn-metadata": "{}"},
+        }
+    )
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool"]
+    called = body["messages"][2]
+    assert (called["reasoning"], called["tool_calls"][0]["function"]["name"]) == ("hm hm", "exec_command")
+    assert body["tools"][0]["function"]["strict"] is False
+    assert not {"include", "client_metadata", "store", "reasoning"} & body.keys()
+
+
+def test_asking_for_encrypted_reasoning_gets_it_in_clear() -> None:
+    """A client that carries thoughts from turn to turn that way loses none of them."""
+    answer = Answer("1", 0, ASKED | {"include": ["reasoning.encrypted_content"], "store": False})
+    list(answer.take({"choices": [{"delta": {"reasoning": "hm hm"}}, {"delta": {"content": "Done."}}]}))
+    list(answer.end())
+    said = chat_body(ASKED | {"input": [*answer.whole()["output"], {"role": "user", "content": "Go on."}]})
+    assert said["messages"][0] == {"role": "assistant", "content": "Done.", "reasoning": "hm hm"}
+
+
 def test_a_cut_answer_is_incomplete_and_says_why() -> None:
     answer = Answer("1", 0, ASKED)
     for piece in ({"delta": {"content": "Hal"}}, {"delta": {}, "finish_reason": "length"}):
@@ -114,11 +176,16 @@ def test_a_cut_answer_is_incomplete_and_says_why() -> None:
     assert last["response"]["output"][0]["status"] == "incomplete"
 
 
-def test_unknown_cached_tokens_are_not_zero() -> None:
-    """vllm-project/vllm#16162."""
+def test_unknown_counts_are_not_zero_and_known_ones_are_numbers() -> None:
+    """vllm-project/vllm#16162. Codex breaks off at a count that is null, and begins the turn again."""
     answer = Answer("1", 0, ASKED)
     list(answer.take({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}))
-    assert answer.whole()["usage"]["input_tokens_details"] == {"cached_tokens": None}
+    assert answer.whole()["usage"]["input_tokens_details"] is None
+    assert answer.whole()["usage"]["output_tokens_details"] is None
+    known = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 1}}
+    list(answer.take({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2} | known}))
+    assert answer.whole()["usage"]["input_tokens_details"] == {"cached_tokens": 4}
+    assert answer.whole()["usage"]["output_tokens_details"] == {"reasoning_tokens": 1}
 
 
 async def test_the_sdk_gets_text_and_usage(gateway: Open) -> None:

@@ -50,8 +50,9 @@ class Sandbox(Protocol):
         """Run one command to its end; commands wait for one another, and nothing of one is left after it.
 
         ``on_output`` is given the output that is kept, piece by piece, its head while the command runs; after that
-        ``b""``, at most once a second, while it prints what is cut or kept for the end. Raises SandboxPathError for a
-        folder or a variable that cannot be, SandboxError when the machinery itself is broken.
+        ``b""``, at most once a second, while it prints what is cut or kept for the end. Of a ``whole`` command it is
+        given everything, and the outcome holds no output. Raises SandboxPathError for a folder or a variable that
+        cannot be, SandboxError when the machinery itself is broken.
         """
 
     async def ping(self) -> None:

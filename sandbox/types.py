@@ -47,6 +47,9 @@ class Command(Frozen):
     A ``session`` command is ``(shell, "-c", script, ...)``: it begins in the folder and with the exported variables
     that the session's last command ended with, and leaves its own to the next. ``cwd`` and ``env`` then matter for the
     first one only, or where they differ from the default.
+
+    The ``whole`` output of one is passed on as it comes, however long it is and no faster than it is taken, and not
+    kept: for a person who watches.
     """
 
     argv: tuple[str, ...] = Field(min_length=1)
@@ -55,6 +58,7 @@ class Command(Frozen):
     stdin: bytes = b""
     timeout: float | None = Field(default=None, gt=0)
     session: bool = False
+    whole: bool = False
 
     @model_validator(mode="after")
     def _session_has_a_script(self) -> Command:

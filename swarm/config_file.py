@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,34 +41,50 @@ def find(given: Path | None, environ: Mapping[str, str], here: Path) -> Path:
 
     Raises ConfigError when there is none; a named one is not checked here.
     """
-    if given is not None:
-        return given.expanduser()
-    places = candidates(environ, here)
-    if environ.get(VARIABLE):
-        return places[0]
-    for place in places:
-        if _exists(place):
-            return place
-    looked = ", ".join(str(place) for place in places)
+    if (found := seek(given, environ, here)) is not None:
+        return found
+    looked = ", ".join(str(place) for place in candidates(environ, here))
     raise ConfigError(
         f"there is no {NAME}: looked at {looked}", "write one with: swarm init (or name one with --config PATH)"
     )
+
+
+def seek(given: Path | None, environ: Mapping[str, str], here: Path) -> Path | None:
+    """As `find`, but None when there is none, for what needs no file."""
+    if given is not None:
+        return given.expanduser()
+    places = candidates(environ, here)
+    return places[0] if environ.get(VARIABLE) else next((place for place in places if _exists(place)), None)
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Loaded:
     """Read and judge one file. Raises ConfigError that names the file, the line and the mend."""
     text = _read(path)
     raw = _parse(path, text)
-    try:
-        # Strict, so that "4" is no number; by way of JSON, so that text still becomes a path and a list a tuple.
-        settings = Settings.model_validate_json(json.dumps(raw, default=str), strict=True)
-    except ValidationError as error:
-        raise _refused(path, problems(error, Settings, text)) from None
-    settings = _absolute(_with_keys(settings, environ), path.absolute().parent)
+    settings = _absolute(_with_keys(_judged(path, text, raw), environ), path.absolute().parent)
     if found := impossible(settings):
         lines = lines_of(text)
         raise _refused(path, tuple(problem.model_copy(update={"line": _line(problem, lines)}) for problem in found))
     return Loaded(settings, path, raw)
+
+
+def load_parts(path: Path, parts: Collection[str]) -> Loaded:
+    """Some sections of a file, which need not be enough for a daemon; the others keep their defaults, unread.
+
+    Raises ConfigError as `load` does, for what is wrong in these sections and for names that are no section at all.
+    """
+    text = _read(path)
+    raw = _parse(path, text)
+    read = {name: part for name, part in raw.items() if name in parts or name not in Settings.model_fields}
+    return Loaded(_absolute(_judged(path, text, read), path.absolute().parent), path, raw)
+
+
+def _judged(path: Path, text: str, raw: Mapping[str, Any]) -> Settings:
+    try:
+        # Strict, so that "4" is no number; by way of JSON, so that text still becomes a path and a list a tuple.
+        return Settings.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        raise _refused(path, problems(error, Settings, text)) from None
 
 
 def _exists(path: Path) -> bool:

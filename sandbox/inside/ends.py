@@ -14,6 +14,7 @@ from sandbox.inside.protocol import (
     FRAME,
     HEAD,
     HEAD_OUTPUT,
+    LAST,
     SIGN,
     TAIL_OUTPUT,
     WINDOW,
@@ -95,6 +96,16 @@ class Drain:
     def credit(self, size: int) -> None:
         """The host took that much."""
         self._window += size
+
+
+class Whole(Drain):
+    """A command's whole output. What its pipe still holds when it has ended goes without credit."""
+
+    def finish(self) -> int:
+        """Send the rest; nothing is missing."""
+        self._window = LAST
+        exhaust(self)
+        return 0
 
 
 class Feed:
@@ -238,7 +249,7 @@ class Output:
         return self._past - len(tail)
 
 
-def exhaust(end: Output | Collect) -> None:
+def exhaust(end: Output | Collect | Whole) -> None:
     """Read what lies in a pipe whose writers are dead; not for ever, since in a mere folder one may have escaped."""
     for _ in range(64):
         if end.fd < 0:

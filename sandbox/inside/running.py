@@ -7,7 +7,7 @@ import os
 import time
 
 from sandbox.inside.child import TELL
-from sandbox.inside.ends import Collect, Feed, Output
+from sandbox.inside.ends import Collect, Feed, Output, Whole
 from sandbox.inside.guard import bounds, starved
 from sandbox.inside.keeper import PATIENCE
 from sandbox.inside.protocol import LONG, STATE, STATE_BYTES, TIMED_OUT, UNCLEAN
@@ -38,7 +38,7 @@ class Running:
             self._feed = Feed(supervisor.wire, channel, writer, lambda _: supervisor.drop(writer))
             supervisor.add(self._feed)
         reader, shown = os.pipe()
-        self._output = Output(supervisor.wire, channel, reader, asked["cap"], supervisor.drop)
+        self._output = self._shown(reader, asked["cap"])
         supervisor.add(self._output)
         pipes = {0: given, 1: shown, 2: shown}
         if asked["session"]:
@@ -63,6 +63,12 @@ class Running:
             supervisor.children[self.pid] = self._ended
         else:
             self._finish()
+
+    def _shown(self, reader: int, cap: int | None) -> Output | Whole:
+        wire, drop = self._supervisor.wire, self._supervisor.drop
+        if cap is None:
+            return Whole(wire, self._channel, reader, lambda _: drop(reader))
+        return Output(wire, self._channel, reader, cap, drop)
 
     def _ended(self, code: int) -> None:
         self._code = code
@@ -98,6 +104,8 @@ class Running:
 
     def kill_group(self) -> None:
         """Kill its process group. It must not have been waited for, else the number may be another's by now."""
+        if self.pid < 1:
+            return  # it was never started; to the kernel, 0 means our own group
         for kill in (os.killpg, os.kill):
             try:
                 kill(self.pid, _signal.SIGKILL)
@@ -144,7 +152,9 @@ class Running:
             self._feed.end()
 
     def credit(self, size: int) -> None:
-        """Its output goes without credit: it is bounded."""
+        """The host took that much of a whole output. A bounded one goes without."""
+        if isinstance(self._output, Whole):
+            self._output.credit(size)
 
     def close(self) -> None:
         """The host wants it no more."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from sandbox.inside import protocol as inside
 from sandbox.line.cell import Cell
 from sandbox.line.conversation import Channel, Conversation
 from sandbox.line.launch import Start, as_bytes, encoded, first_bytes
+from sandbox.line.output import kept, passed_on
 from sandbox.line.paths import check_command, merged, relative
 from sandbox.line.session import Session, begin, telling, told
 from sandbox.line.tunnels import Tunnels
@@ -85,15 +86,15 @@ class ResidentSandbox:
 
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:
         """As the protocol says."""
-        kept = bytearray()
+        data = bytearray()
         async with self._asking("reading", "read", encoded(relative(path)), max(0, limit)) as channel:
-            while data := await channel.read():
-                kept += data
-                if len(kept) > limit:
+            while piece := await channel.read():
+                data += piece
+                if len(data) > limit:
                     raise SandboxLostError(f"{self.name} gave more of {path} than was asked for")
             await channel.finish()
         _refused(path, channel)
-        return bytes(kept)
+        return bytes(data)
 
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """As the protocol says."""
@@ -158,11 +159,16 @@ class ResidentSandbox:
         limit = time_limit(self._profile, command)
         talk = await self._ready()
         before, began = self._cell.starved(), time.monotonic()
-        channel = talk.ask("run", self._request(command, limit), room=self._profile.output + inside.STATE)
+        room = inside.WINDOW + inside.LAST if command.whole else self._profile.output
+        channel = talk.ask("run", self._request(command, limit), room=room + inside.STATE)
         feeding = asyncio.create_task(_fed(channel, command.stdin))
         head, late = bytearray(), False
+
+        async def listen(patience: asyncio.Timeout) -> None:
+            await (passed_on(channel, on_output, patience) if command.whole else kept(channel, head, on_output))
+
         try:
-            late = not await self._in_time(channel, head, on_output, limit)
+            late = not await self._in_time(listen, limit)
             if late:
                 await self._clear()
         except SandboxLostError:
@@ -179,17 +185,19 @@ class ResidentSandbox:
         done = channel.done or Done(_KILLED, timed_out=late, unclean=False, starved=0, cut=0)
         if done.unclean:
             await self._clear()
+        if rest := channel.take(inside.DATA) if command.whole else b"":
+            on_output(rest)
         if tail := channel.take(inside.TAIL_OUTPUT):
             on_output(tail)
         self.session = told(channel.take(inside.STATE_BYTES)) or self.session
         return self._outcome(done, bytes(head), tail, time.monotonic() - began, before)
 
-    async def _in_time(self, channel: Channel, head: bytearray, on_output: OnOutput, limit: float) -> bool:
+    async def _in_time(self, listen: Callable[[asyncio.Timeout], Awaitable[None]], limit: float) -> bool:
         """Whether the end was told within the limit and the grace, or when an export that held it back was over."""
         for seconds in (limit, inside.LONG):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds + self._setting.grace):
-                    await _listen(channel, head, on_output)
+                async with asyncio.timeout(seconds + self._setting.grace) as patience:
+                    await listen(patience)
                     return True
             if not self._packing:
                 break
@@ -217,7 +225,7 @@ class ResidentSandbox:
             "cwd": encoded(cwd),
             "stdin": bool(command.stdin),
             "seconds": limit,
-            "cap": self._profile.output,
+            "cap": None if command.whole else self._profile.output,
             "session": command.session,
         }
 
@@ -232,7 +240,7 @@ class ResidentSandbox:
         until, seen = time.monotonic() + self._profile.wall, 0
         self._packing += 1
         try:
-            while data := await asyncio.wait_for(channel.read(), max(0.01, until - time.monotonic())):
+            while data := await _in_time(channel, until):
                 seen += len(data)
                 if seen > limit:
                     raise SandboxError(f"{self.name} cannot be exported: it gave more than {limit} bytes")
@@ -335,9 +343,11 @@ class ResidentSandbox:
 
     async def _hang_up(self) -> None:
         talk, self._talk = self._talk, None
-        if talk is not None:
-            await talk.close()
-        await self._tunnels.close()
+        try:
+            if talk is not None:
+                await talk.close()
+        finally:
+            await self._tunnels.close()
 
     def _opened(self, talk: Conversation, channel: Channel, port: int) -> None:
         self._tunnels.opened(talk, channel, port, self._spec.labels | {"sandbox": self.name})
@@ -358,20 +368,6 @@ def exits_of(spec: SandboxSpec, exits: Exits) -> tuple[Exit, ...]:
     return (exits[spec.network],)
 
 
-async def _listen(channel: Channel, head: bytearray, on_output: OnOutput) -> None:
-    while True:
-        over = channel.over
-        if data := channel.take(inside.HEAD_OUTPUT):
-            head += data
-            on_output(data)
-        elif channel.alive:
-            on_output(b"")
-        channel.alive = False
-        if over:
-            return
-        await channel.news()
-
-
 async def _fed(channel: Channel, data: bytes) -> None:
     with contextlib.suppress(SandboxLostError):
         await channel.feed(_once(data))
@@ -385,6 +381,11 @@ async def _to_its_end(work: Coroutine[None, None, None]) -> None:
             await asyncio.wait([task])
     with contextlib.suppress(SandboxError):
         task.result()
+
+
+async def _in_time(channel: Channel, until: float) -> bytes:
+    async with asyncio.timeout(max(0.01, until - time.monotonic())):
+        return await channel.read()
 
 
 def _refused(path: str, channel: Channel) -> None:

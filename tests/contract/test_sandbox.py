@@ -194,6 +194,44 @@ async def test_long_output_keeps_head_and_tail(backend: SandboxBackend) -> None:
         assert outcome.cut == len("head\n") + 3000000 + len("\ntail\n") - 8192
 
 
+async def test_a_whole_output_is_passed_on_uncut_and_not_kept(backend: SandboxBackend) -> None:
+    seen: list[bytes] = []
+    async with backend.open(SPEC) as box:
+        outcome = await box.run(sh("seq 300000; exit 5", whole=True), seen.append)
+        assert b"".join(seen) == b"".join(b"%d\n" % number for number in range(1, 300_001))
+        assert (outcome.exit_code, outcome.output, outcome.cut) == (5, b"", 0)
+        assert max(map(len, seen)) <= MIB
+        seen.clear()
+        await box.run(sh("cd /; export A=b", session=True, whole=True), seen.append)
+        await box.run(sh('pwd; echo "$A"', session=True, whole=True), seen.append)
+        assert b"".join(seen) == b"/\nb\n"
+        assert (await box.run(sh("seq 300000"))).cut > 0
+
+
+async def test_a_whole_output_comes_no_faster_than_it_is_taken_and_ends_with_its_time(backend: SandboxBackend) -> None:
+    seen = []
+
+    def slowly(data: bytes) -> None:
+        seen.append(len(data))
+        time.sleep(0.05)
+
+    async with backend.open(SPEC) as box:
+        outcome = await box.run(sh("yes", whole=True, timeout=1), slowly)
+        assert (outcome.exit_code, outcome.timed_out) == (137, True)
+        assert MIB // 4 < sum(seen) < 40 * MIB
+        assert (await box.run(sh("echo on"))).output == b"on\n"
+
+
+async def test_a_reader_that_stops_a_whole_output_leaves_the_sandbox_usable(backend: SandboxBackend) -> None:
+    def refuses(_: bytes) -> None:
+        raise BrokenPipeError
+
+    async with backend.open(SPEC) as box:
+        with pytest.raises(BrokenPipeError):
+            await box.run(sh("yes", whole=True), refuses)
+        assert (await box.run(sh("echo on"))).output == b"on\n"
+
+
 async def test_endless_output_is_drained_until_the_time_is_over(backend: SandboxBackend) -> None:
     async with backend.open(SPEC) as box:
         outcome = await box.run(sh("yes", timeout=1.0))

@@ -18,9 +18,8 @@ from sandbox.egress.denied import DeniedLog
 from sandbox.factory import chosen_backend
 from sandbox.types import SandboxSpec
 from sandbox.warm.backend import WarmBackend
-from swarm.cli import door
 from swarm.config import Settings
-from swarm.config_file import candidates
+from swarm.config_file import load_parts, seek
 from swarm.ways_out import ways_out
 
 
@@ -54,13 +53,21 @@ ImageOption = Annotated[
 
 
 def settings_of(ctx: typer.Context, config: Path | None) -> Settings:
-    """The settings of the swarm.toml that is named or found, else the built-in ones. Raises ConfigError."""
-    named = config or ctx.find_root().obj
-    if named is None and not any(path.exists() for path in candidates(os.environ, Path.cwd()) if path.parent.exists()):
-        plain = Settings()
-        state = user_state_path("agent-swarm").absolute()
-        return plain.model_copy(update={"daemon": plain.daemon.model_copy(update={"state": state})})
-    return door.loaded(ctx, config).settings
+    """The settings of the swarm.toml that is named or found, else the built-in ones. Raises ConfigError.
+
+    [sandbox] counts, and [daemon], whose state folder says which sandboxes are ours. The rest is not looked at.
+    """
+    path = seek(config or ctx.find_root().obj, os.environ, Path.cwd())
+    if path is None:
+        return _ours(Settings())
+    loaded = load_parts(path, ("daemon", "sandbox"))
+    return loaded.settings if loaded.raw.keys() & {"daemon", "pool"} else _ours(loaded.settings)
+
+
+def _ours(settings: Settings) -> Settings:
+    """With a state folder of this user, where no file tells a daemon's."""
+    state = user_state_path("agent-swarm").absolute()
+    return settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"state": state})})
 
 
 def config_of(settings: Settings, backend: BackendName | None) -> SandboxConfig:

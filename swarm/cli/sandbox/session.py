@@ -10,11 +10,15 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+import typer
+
 from sandbox.base import Sandbox
 from sandbox.errors import SandboxPathError
 from sandbox.types import Command, Outcome
 from swarm.cli import screen
 from swarm.cli.clean import clean
+from swarm.cli.exits import Code
+from swarm.errors import ConfigError
 
 _LEAVE = re.compile(r"\s*(exit|logout)(\s+(\d{1,3}))?\s*;?\s*\Z")
 _PROMPT = "sandbox$ "
@@ -25,7 +29,7 @@ async def command(box: Sandbox, argv: Sequence[str]) -> int:
     """Run one command to its end; its exit code."""
     session = _Session(box)
     with session.attentive():
-        return await session.run(Command(argv=tuple(argv)))
+        return await session.run(Command(argv=tuple(argv), whole=True))
 
 
 async def lines(box: Sandbox) -> int:
@@ -39,7 +43,7 @@ async def lines(box: Sandbox) -> int:
             if leaving := _LEAVE.match(line):
                 return int(leaving[3]) & 255 if leaving[3] else code
             if line.strip():
-                code = await session.run(Command(argv=("sh", "-c", line), session=True))
+                code = await session.run(Command(argv=("sh", "-c", line), session=True, whole=True))
     if person:
         screen.hint("exit")
     return code
@@ -119,25 +123,33 @@ class _Printer:
         self._terminal = sys.stdout.isatty()
 
     def add(self, data: bytes) -> None:
-        """Some output."""
-        if self._terminal:
-            sys.stdout.write(clean(self._decoder.decode(data)))
-        else:
-            sys.stdout.buffer.write(data)
-        sys.stdout.flush()
+        """Some output. Raises ConfigError where it cannot be written, so that none is missing without a word."""
+        self._write(clean(self._decoder.decode(data)) if self._terminal else data)
 
     def end(self) -> None:
         """Whatever is still held back."""
         if self._terminal:
-            sys.stdout.write(clean(self._decoder.decode(b"", final=True)))
-        sys.stdout.flush()
+            self._write(clean(self._decoder.decode(b"", final=True)))
+
+    def _write(self, piece: str | bytes) -> None:
+        try:
+            if isinstance(piece, bytes):
+                sys.stdout.buffer.write(piece)
+            else:
+                sys.stdout.write(piece)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            screen.hush()
+            raise typer.Exit(Code.PIPE) from None
+        except OSError as error:
+            screen.hush()  # what is held back would be tried again at the end, and fail without words
+            what = f"standard output cannot be written: {error.strerror}, so what came out is not all"
+            raise ConfigError(what, "make room there, or send it elsewhere") from error
 
 
 def _remark(outcome: Outcome, asked: Command) -> None:
     """What a person has to know beside the output."""
     words = shlex.join(asked.argv[2:] if asked.session else asked.argv)[:60]
-    if outcome.cut:
-        screen.hint(f"[{outcome.cut} bytes of output were left out in the middle]")
     if outcome.timed_out:
         screen.hint(f"[stopped after {outcome.seconds:.0f} s: {words}; sandbox.limits.wall is the limit]")
     if outcome.out_of_memory:

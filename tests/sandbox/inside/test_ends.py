@@ -62,3 +62,27 @@ def test_a_tail_of_tiny_pieces_stays_small() -> None:
         assert len(output._kept) <= 2 * 50 + protocol.FRAME + 60
     os.close(writer)
     os.close(reader)
+
+
+def test_a_whole_output_waits_for_credit_and_what_the_pipe_holds_at_the_end_does_not() -> None:
+    reader, writer = os.pipe()
+    sent: list[bytes] = []
+    gone: list[bool] = []
+    wire = SimpleNamespace(room=True, send=lambda _, __, data: sent.append(data))
+
+    def ended(broken: bool) -> None:
+        gone.append(broken)
+        output.fd = -1
+
+    output = ends.Whole(wire, 1, reader, ended)  # type: ignore[arg-type]
+    for _ in range(protocol.WINDOW // 1024):
+        os.write(writer, bytes(1024))
+        output.ready()
+    assert output.want() == 0
+    os.write(writer, b"last")
+    os.close(writer)
+    assert output.finish() == 0
+    assert sent[-1] == b"last"
+    assert sum(map(len, sent)) == protocol.WINDOW + 4
+    assert gone == [False]
+    os.close(reader)

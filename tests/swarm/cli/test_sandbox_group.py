@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxUnavailableError
+from sandbox.images.shelf import Kept
 from sandbox.reaping import prune_plan
 from sandbox.types import LeftBehind, SelfTest
 from swarm.cli import app
@@ -37,6 +38,9 @@ sys.exit(asyncio.run(main()))
 """
 
 
+LONG = "seq 400000"  # 2.7 MB, where a task's command keeps 256 KiB
+
+
 def piped(text: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-c", SESSION, *words], input=text.encode(), capture_output=True, timeout=60, check=False
@@ -57,10 +61,46 @@ def test_exit_leaves_with_its_code() -> None:
     assert (left.returncode, left.stdout) == (9, b"")
 
 
-def test_bytes_come_out_as_they_are_where_no_person_looks_and_what_was_left_out_is_told() -> None:
-    done = piped("", "sh", "-c", "printf '\\377\\000\\033[31m'; yes | head -c 100000; exit 127")
-    assert (done.stdout[:7], done.returncode) == (b"\xff\x00\x1b[31m", 127)
-    assert b"bytes of output were left out" in done.stderr
+def test_bytes_come_out_as_they_are_where_no_person_looks() -> None:
+    done = piped("", "sh", "-c", "printf '\\377\\000\\033[31m'; exit 127")
+    assert (done.stdout, done.returncode) == (b"\xff\x00\x1b[31m", 127)
+
+
+@pytest.mark.parametrize("text", ["", f"{LONG}; exit 3\n"])
+def test_nothing_is_left_out_of_what_is_piped_however_long(text: str) -> None:
+    done = piped(text, *(() if text else ("sh", "-c", f"{LONG}; exit 3")))
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 400_001))
+    assert done.stderr == b""
+
+
+def test_a_reader_that_goes_away_ends_the_session() -> None:
+    words = [sys.executable, "-c", SESSION, "yes"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.read(4) == b"y\ny\n"
+        child.stdout.close()
+        assert child.wait(timeout=30) != 0
+        assert b"yes" not in child.stderr.read().replace(b"typer", b"")
+
+
+@pytest.mark.root
+def test_what_a_full_disk_does_not_take_is_told_and_no_success(tmp_path: Path) -> None:
+    words = [str(Path(sys.executable).parent / "swarm"), "sandbox", "shell", "--backend", "bwrap", "--"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*words, "sh", "-c", "echo lost"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 3
+    assert b"standard output cannot be written: No space left" in done.stderr
+    with subprocess.Popen([*words, "yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.read(4)
+        child.stdout.close()
+        assert child.wait(timeout=60) == 141
+        assert child.stderr.read() == b""
 
 
 def until(fd: int, wanted: bytes, patience: float = 30) -> bytes:
@@ -114,6 +154,43 @@ def test_explain_tells_each_backend_its_mechanism_without_any_settings(swarm, tm
     assert "io_uring_setup" in alone.out
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_with_sandbox_alone_is_enough_for_these_commands(swarm, tmp_path: Path, named: bool) -> None:
+    (tmp_path / "swarm.toml").write_text("[sandbox.limits]\nprocesses = 77\n")
+    ran = swarm("sandbox", "explain", *(("-c", "swarm.toml") if named else ()), "--json", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "77" in ran.out
+
+
+def test_what_is_wrong_elsewhere_in_the_file_is_no_matter_of_sandboxes(swarm, tmp_path: Path) -> None:
+    (tmp_path / "swarm.toml").write_text('[pool]\ndefault_tier = 3\n[repositories.x]\nimage = "a b"\nodd = 1\n')
+    assert swarm("sandbox", "explain", cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[sandbox.limits]\nprocesses = 1\n", "line 2: sandbox.limits.processes"),
+        ('[sandbox]\nbackend = "dokcer"\n', "line 2: sandbox.backend"),
+        ("[sandbx]\nimage = 'x'\n", "sandbox"),
+        ("[daemon]\nstate = 3\n", "line 2: daemon.state"),
+        ("[sandbox\n", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_in_its_own_part_is_refused(swarm, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "swarm.toml").write_text(text)
+    ran = swarm("sandbox", "explain", cwd=tmp_path)
+    assert ran.code == 3
+    assert said in ran.err
+    assert "pool" not in ran.err
+
+
+def test_a_named_file_that_is_not_there_is_refused(swarm, tmp_path: Path) -> None:
+    ran = swarm("sandbox", "explain", "-c", "none.toml", cwd=tmp_path)
+    assert ran.code == 3
+    assert "there is no such file" in ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -135,8 +212,8 @@ def test_what_cannot_be_is_refused_before_anything_starts(swarm, tmp_path: Path,
 def test_prune_tells_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     mine = LeftBehind(name="swarm-a", labels={}, created=time.time() - 7200, living=False, ours=True)
     work = LeftBehind(name="swarm-b", labels={"kind": "work", "attempt": "t/1"}, created=1.0, living=True, ours=True)
-    plan = prune.Plan({"bwrap": prune_plan([mine, work])}, {"docker": "no engine\n  answers"}, (), 0)
-    prune._print(plan, remove=False)
+    plan = prune.Plan({"bwrap": prune_plan([mine, work])}, {"docker": "no engine\n  answers"})
+    prune._print(plan)
     told = capsys.readouterr()
     assert [line.split()[0] for line in told.out.splitlines()[1:]] == ["stays", "would"]
     assert "work of attempt t/1" in told.out
@@ -144,7 +221,24 @@ def test_prune_tells_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -> N
     assert "docker could not be asked: answers" in told.err
     assert "--yes" in told.err
     document = json.loads(json.dumps(prune._document(plan)))
-    assert {one["name"]: one["removed"] for one in document["sandboxes"]} == {"swarm-a": True, "swarm-b": False}
+    assert document["dry_run"] is True
+    assert {one["name"]: one["removable"] for one in document["sandboxes"]} == {"swarm-a": True, "swarm-b": False}
+    assert not any(one["removed"] for one in document["sandboxes"])
+
+
+def test_prune_says_removed_only_of_what_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = (LeftBehind(name=f"swarm-{one}", labels={}, created=1.0, living=False, ours=True) for one in "ab")
+    kept = (Kept(name="x", size=1 << 20, used=0.0, busy=False),)
+    plan = prune.Plan({"bwrap": prune_plan([a, b])}, {}, kept, frozenset({"swarm-a"}), dry=False)
+    prune._print(plan)
+    told = capsys.readouterr()
+    assert [line[:8] for line in told.out.splitlines()[1:]] == ["removed ", "not gone", "removed "]
+    assert "as root" in told.err
+    document = prune._document(plan)
+    assert [one["removed"] for one in (*document["sandboxes"], *document["cache"])] == [True, False, True]
+    assert document["removed"] == 1
+    prune._print(prune.Plan({}, {"docker": "no engine"}))
+    assert "nothing was left" not in capsys.readouterr().out
 
 
 def test_doctor_tells_each_claim_that_does_not_hold_with_its_mend(capsys: pytest.CaptureFixture[str]) -> None:

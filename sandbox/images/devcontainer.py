@@ -5,6 +5,7 @@ After the Development Container Specification (containers.dev, devcontainer.json
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import shlex
@@ -25,7 +26,7 @@ _USED = {"image", "build", "dockerFile", "context", "containerEnv", "remoteEnv",
 # These change nothing about what runs, so nobody needs to hear that they were not obeyed.
 _HARMLESS = {"$schema", "name", "customizations", "extensions", "settings", "shutdownAction", "overrideCommand"}
 _HARMLESS |= {"updateRemoteUserUID", "userEnvProbe", "waitFor", "portsAttributes", "otherPortsAttributes"}
-_VARIABLE = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^:}]*))?(?::(?P<default>[^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^:}$]*))?(?::(?P<default>[^}$]*))?\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 # A repository chooses no endpoint and no loader: what programs take addresses, keys or code to load from.
 _ENDPOINT = re.compile(
@@ -33,6 +34,7 @@ _ENDPOINT = re.compile(
 )
 _OURS = frozenset(ENVIRONMENT) - {"PATH", "LANG"}
 _MOST = 100
+_LONGEST = 256 * 1024
 
 
 class DevContainer(Frozen):
@@ -44,10 +46,20 @@ class DevContainer(Frozen):
     told: tuple[str, ...] = ()
 
     def environment(self, inside: Mapping[str, str]) -> dict[str, str]:
-        """Its variables, with ``${containerEnv:NAME}`` taken from what the image sets."""
-        made = dict(inside)
+        """Its variables, with ``${containerEnv:NAME}`` taken from what the image sets. Raises ImageError where
+        that would be too long: each may hold the one before it many times."""
+        made, left = dict(inside), _LONGEST
+
+        def put(match: re.Match[str]) -> str:
+            nonlocal left
+            value = made.get(match["name"] or "", "") or match["default"] or ""
+            left -= len(value)
+            if left < 0:
+                raise ImageError(f"the variables of devcontainer.json come to more than {_LONGEST} characters")
+            return value
+
         for name, value in self.variables.items():
-            made[name] = _VARIABLE.sub(lambda m: made.get(m["name"] or "", "") or m["default"] or "", value)
+            made[name] = _VARIABLE.sub(put, value)
         return {name: made[name] for name in self.variables}
 
 
@@ -55,7 +67,8 @@ def read_devcontainer(text: str, place: str = PLACES[0]) -> DevContainer:
     """Take what is taken. Raises ImageError with the place and the reason for what cannot be read."""
     try:
         data = jsonc.loads(text)
-    except ValueError as error:
+        json.dumps(data, ensure_ascii=False).encode()  # half of a pair of surrogates could be handed to nobody
+    except (ValueError, RecursionError) as error:
         raise ImageError(f"{place} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise ImageError(f"{place} cannot be read: it holds no object")
@@ -143,6 +156,8 @@ def _texts(value: Any, where: str) -> dict[str, str]:
 
 def _commands(value: Any, where: str) -> list[str]:
     """Text is for a shell, a list is one program with its words, an object holds several of either."""
+    if isinstance(value, str | list) and any("\0" in word for word in value if isinstance(word, str)):
+        raise ImageError(f"{where} holds a character that no command line can")
     match value:
         case None | "" | []:
             return []

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from sandbox.errors import SetUpError
-from sandbox.trees.names import above, names_git, normal
+from sandbox.trees.names import above, git_among, normal
 from sandbox.trees.tarball import END, Member, TarReader, header, padding
 from sandbox.types import MIB
 
@@ -115,7 +115,7 @@ def _belongs(path: bytes, member: Member, index: Index, files: set[bytes], folde
     """Whether an entry of a set-up's export gets into its layer."""
     if member.kind == "other" or path in files or path in folders or path in index.entries:
         return False
-    if any(names_git(part) for part in path.split(b"/")):
+    if git_among(path.split(b"/")) is not None:
         return False
     for up in above(path):
         over = index.entries.get(up)

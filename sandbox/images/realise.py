@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,7 +60,7 @@ class Realiser:
                 self._judge(source)
             if self.backend == "docker":
                 found = await self._id(source, checkout, stack)
-                yield Realised(image=found, system=found, env=await self._engine(source).image_env(found))
+                yield Realised(image=found, system=found, env=_plain(await self._engine(source).image_env(found)))
                 return
             try:
                 made = await self._folder(source, checkout, stack)
@@ -172,7 +172,7 @@ class Realiser:
             (folder / "root").mkdir(mode=0o755)
             unpacking = unpack_archive(whole, folder / "root", spare / "parts", self.shelf.room())
             env |= await asyncio.to_thread(asyncio.run, unpacking)
-            (folder / "env.json").write_text(json.dumps(env))
+            (folder / "env.json").write_text(json.dumps(_plain(env)))
 
         held = await stack.enter_async_context(self.shelf.hold(f"root-{name}", make, _whole))
         env = json.loads((held / "env.json").read_text())
@@ -215,6 +215,18 @@ def host_system(root: Path = Path("/")) -> str:
     with contextlib.suppress(OSError):
         digest.update(os.fsencode((root / "usr/bin/python3").resolve()))
     return f"host {digest.hexdigest()}"
+
+
+def _plain(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a program can be given: whoever made the image wrote them, and an odd one is left out."""
+    return {name: value for name, value in env.items() if name and "=" not in name and _sayable(name + value)}
+
+
+def _sayable(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def _whole(folder: Path) -> bool:

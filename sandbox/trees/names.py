@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 # Code points that some file systems ignore in names, so that ".g<U+200C>it" opens ".git" there (CVE-2014-9390).
 _IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
+_IGNORED_BEGINS = (b"\xe2\x80", b"\xe2\x81", b"\xef\xbb")  # their first bytes in UTF-8
 _LONGEST = 4096
 
 
@@ -30,12 +31,25 @@ def names_git(part: bytes) -> bool:
     """Whether a path component is ``.git`` to git or to a file system that folds names or parts them at backslashes."""
     if part.isascii() and b"git" not in part.lower():
         return False  # nearly all of them, without taking them apart
-    return any(piece in {".git", "git~1"} for piece in _folded(part).split("\\"))
+    return _may_spell(part, b"git") and any(piece in {".git", "git~1"} for piece in _folded(part).split("\\"))
+
+
+def git_among(parts: list[bytes]) -> int | None:
+    """Which component of a path is the first that names git; None where none does."""
+    whole = b"/".join(parts)
+    if not _may_spell(whole, b"git"):
+        return None
+    return next((at for at, part in enumerate(parts) if names_git(part)), None)
 
 
 def names_gitmodules(part: bytes) -> bool:
     """Whether it is ``.gitmodules`` in the same sense; git takes no symbolic link of that name."""
-    return _folded(part) in {".gitmodules", "gitmod~1"}
+    return _may_spell(part, b"gitmod") and _folded(part) in {".gitmodules", "gitmod~1"}
+
+
+def _may_spell(name: bytes, letters: bytes) -> bool:
+    """Whether letters could stand there once what is ignored is taken out. Cheap: an agent chooses how often we ask."""
+    return letters in name.lower() or any(begin in name for begin in _IGNORED_BEGINS)
 
 
 def _folded(part: bytes) -> str:

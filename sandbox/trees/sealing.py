@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
-from sandbox.trees.names import above, names_git, names_gitmodules, normal, shown
+from sandbox.trees.names import above, git_among, names_gitmodules, normal, shown
 from sandbox.trees.tarball import Member, TarReader
 
 _MAX_NOTES = 200
@@ -106,7 +106,7 @@ async def _take(reader: TarReader, member: Member, gathered: Harvest, scope: _Sc
             gathered.leave_out(member.name, "name leads outside")
         return
     parts = path.split(b"/")
-    git_at = next((at for at, part in enumerate(parts) if names_git(part)), None)
+    git_at = git_among(parts)
     if git_at is not None:
         if parts[0] != b".git":
             gathered.leave_out(b"/".join(parts[: git_at + 1]), "git's own folder")

@@ -146,3 +146,30 @@ def test_no_text_takes_long_to_refuse(piece: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         jsonc.loads(piece * (256 * 1024 // len(piece)))
     assert time.process_time() - began < 2
+
+
+def test_variables_that_double_each_other_are_refused_and_soon() -> None:
+    """Nine lines made a gigabyte, eleven would have been a hundred."""
+    doubling = {f"V{number}": f"${{containerEnv:V{number - 1}}}" * 10 for number in range(1, 12)}
+    found = read_devcontainer(json.dumps({"containerEnv": {"V0": "x" * 10} | doubling}))
+    with pytest.raises(ImageError, match="more than"):
+        found.environment({})
+    with pytest.raises(ImageError, match="more than"):
+        read_devcontainer(json.dumps({"containerEnv": {"A": "${containerEnv:B}" * 10_000}})).environment(
+            {"B": "x" * 999}
+        )
+
+
+@pytest.mark.parametrize("piece", ["${a:", "${localEnv:a:", "${a", "${", "$"])
+def test_a_command_of_many_half_variables_is_read_in_no_time(piece: str) -> None:
+    text = json.dumps({"postCreateCommand": piece * (250_000 // len(piece))})
+    started = time.process_time()
+    assert read_devcontainer(text).commands
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "a\0b"])
+def test_what_no_program_can_be_given_is_refused(text: str) -> None:
+    for asked in ({"postCreateCommand": text}, {"postCreateCommand": ["a", text]}, {"containerEnv": {"A": text}}):
+        with pytest.raises(ImageError, match=r"devcontainer\.json"):
+            read_devcontainer(json.dumps(asked))

@@ -8,7 +8,6 @@ and holds the supervisor; a fork shares the frozen layers of the workspace.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,7 +32,8 @@ from sandbox.line.resident import ResidentSandbox, Setting, exits_of
 from sandbox.mounts import resolved
 from sandbox.owner import Owner, orphaned
 from sandbox.probe import insist, prove
-from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, profile_of
+from sandbox.rules.profile import profile_of
+from sandbox.rules.uids import Uids
 from sandbox.types import MIB, LeftBehind, SandboxSpec, SelfTest
 
 _FAREWELL = 60.0
@@ -70,7 +70,7 @@ class BwrapBackend:
         self._seats = Seats(self._helper, owner, self._finishing)
         self._machine: Machine | None = None
         self._proved: SelfTest | None = None
-        self._next = secrets.randbelow(AGENT_UIDS)
+        self._uids = Uids()
 
     async def machine(self) -> Machine:
         """What all sandboxes share, found once. Raises SandboxUnavailableError with the mend."""
@@ -210,8 +210,7 @@ class BwrapBackend:
     def _uid(self) -> int:
         if os.geteuid() != 0:
             return os.geteuid()
-        self._next = (self._next + 1) % AGENT_UIDS
-        return AGENT_UID + self._next
+        return self._uids.take()
 
     async def _forking(self) -> Forking:
         """How forks are made here. Raises SandboxUnavailableError where user namespaces cannot be made at all."""

@@ -27,7 +27,7 @@ from sandbox.line.launch import Start
 from sandbox.line.resident import ResidentSandbox, Setting, exits_of
 from sandbox.owner import Owner, orphaned
 from sandbox.probe import insist, prove
-from sandbox.rules.profile import AGENT_UID, profile_of
+from sandbox.rules.profile import profile_of
 from sandbox.types import LeftBehind, SandboxSpec, SelfTest
 
 NO_LEAK = "no folder of the host left open by the runtime"
@@ -165,11 +165,11 @@ class ContainerBackend:
 
     async def _leaks(self) -> bool:
         """Whether a command can be started in a folder of the host by way of a descriptor that the runtime leaked."""
-        argv, user = ["/usr/bin/python3", "-I", "-S", "-c", _WHERE], f"{AGENT_UID}:{AGENT_UID}"
+        argv = ["/usr/bin/python3", "-I", "-S", "-c", _WHERE]
         async with self._containers.cell(SandboxSpec()) as cell:
             for number in _LEAKED:
                 with contextlib.suppress(SandboxError):  # a mended runtime refuses to start it at all
-                    _, said = await self.engine.ask(cell.name, argv, user, f"/proc/self/fd/{number}")
+                    _, said = await self.engine.ask(cell.name, argv, cell.user, f"/proc/self/fd/{number}")
                     if said.strip() == b"outside":
                         return True
         return False

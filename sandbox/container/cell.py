@@ -17,10 +17,8 @@ from sandbox.errors import SandboxError, SandboxLostError
 from sandbox.line.cell import Line
 from sandbox.line.launch import bootstrap_argv
 from sandbox.line.programs import argv_of
-from sandbox.rules.profile import AGENT_UID
 from sandbox.types import Frozen
 
-_USER = f"{AGENT_UID}:{AGENT_UID}"
 _CHUNK = 256 * 1024
 _WORDS = 2000  # bytes of standard error kept, to say why a supervisor ended
 _GOODBYE = 2.0
@@ -43,10 +41,11 @@ class Tools(Frozen):
 
 
 class Box(Frozen):
-    """A started container: its full id, its CPU quota in microseconds per period, its tools."""
+    """A started container: its full id, its agent's uid, its CPU quota in microseconds per period, its tools."""
 
     name: str
     id: str
+    uid: int
     quota: int
     tools: Tools
 
@@ -57,6 +56,7 @@ class ContainerCell:
     def __init__(self, engine: Engine, box: Box) -> None:
         self.id = box.id
         self.tools = box.tools
+        self.user = f"{box.uid}:{box.uid}"
         self._engine = engine
         self._name = box.name
         self._quota = box.quota
@@ -73,7 +73,7 @@ class ContainerCell:
         if self._lost:
             raise SandboxLostError(f"the container {self._name} is gone")
         argv = bootstrap_argv(tuple(self.tools.argv("python3")))
-        raw = await self._engine.start_exec(self._name, argv, _USER, {})
+        raw = await self._engine.start_exec(self._name, argv, self.user, {})
         try:
             reader, writer = await asyncio.open_unix_connection(sock=raw, limit=_CHUNK)
         except BaseException:
@@ -102,7 +102,7 @@ class ContainerCell:
                 if attempt and not await self._agents():
                     await self._allow(self._quota)
                     return True
-                await self._engine.shoot(self._name, self.tools.argv("sh", *_SWEEP), _USER)
+                await self._engine.shoot(self._name, self.tools.argv("sh", *_SWEEP), self.user)
                 await asyncio.sleep(min(0.02 * attempt, 0.2))
                 attempt += 1
         except SandboxError:
@@ -158,7 +158,8 @@ class ExecLine:
                     self._pieces.append(piece)
                 else:
                     self._errors = (self._errors + piece)[-_WORDS:]
-        piece = self._pieces.popleft()
+        piece = b"".join(self._pieces)
+        self._pieces.clear()
         if not self._heard and piece.startswith(_NOT_STARTED):
             raise SandboxLostError(f"{self._name} did not start a supervisor: {_words(piece)}")
         self._heard = True

@@ -16,13 +16,14 @@ from sandbox.container.cell import Box, ContainerCell, Tools
 from sandbox.container.engine import Engine, Held, Image
 from sandbox.container.facts import refusal_of, users_mend
 from sandbox.container.groups import empty
-from sandbox.container.making import TOOLS_LABEL, for_stranger, labels_of, machine_of, settings_of
+from sandbox.container.making import TOOLS_LABEL, for_stranger, labels_of, machine_of, settings_of, uid_of
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
 from sandbox.finishing import Finishing
 from sandbox.line.programs import BORROWED
 from sandbox.mounts import resolved
 from sandbox.owner import Owner
 from sandbox.rules.profile import profile_of
+from sandbox.rules.uids import Uids
 from sandbox.types import SandboxSpec
 
 _FAREWELL = 60.0
@@ -40,6 +41,7 @@ class Containers:
         self._config = config
         self._owner = owner
         self._info: dict[str, Any] | None = None
+        self._uids = Uids()
         self.finishing = Finishing()
         self._late: dict[str, str] = {}
 
@@ -77,7 +79,9 @@ class Containers:
         usr = BORROWED if held.labels.get(TOOLS_LABEL) == BORROWED else "/usr"
         tools = Tools(usr=usr, machine=str((await self.info())["Architecture"]))
         quota = profile_of(spec).cpu_quota
-        cell = ContainerCell(self.engine, Box(name=held.name, id=held.id, quota=quota, tools=tools))
+        cell = ContainerCell(
+            self.engine, Box(name=held.name, id=held.id, uid=uid_of(held.labels), quota=quota, tools=tools)
+        )
         if not await cell.emptied():
             raise SandboxLostError(f"the processes in {held.name} cannot be ended")
         return cell
@@ -121,13 +125,14 @@ class Containers:
     async def _make(self, name: str, spec: SandboxSpec) -> ContainerCell:
         info, profile = await self.info(), profile_of(spec)
         machine = str(info["Architecture"])  # the engine's, which may be another than ours
-        settings = settings_of(profile, machine, runtime=self._config.runtime, shown=self._shown())
+        uid = self._uids.take()
+        settings = settings_of(profile, machine, uid=uid, runtime=self._config.runtime, shown=self._shown())
         image, tools = self._config.image, Tools(machine=machine)
         if spec.image and (stranger := await self._stranger(spec.image)):
             base = await self.image(self._config.image)
             settings = for_stranger(settings, stranger, await self.lent.volume(base.id))
             image, tools = stranger.id, Tools(usr=BORROWED, machine=machine)
-        settings["labels"] = labels_of(self._owner.tag, self.machine, spec) | {TOOLS_LABEL: tools.usr}
+        settings["labels"] = labels_of(self._owner.tag, self.machine, spec, uid) | {TOOLS_LABEL: tools.usr}
         await self._catch_up(_CATCH_UP)
         try:
             identity = await self.engine.create(name, image, tools.argv("sleep", "infinity"), settings)
@@ -138,7 +143,8 @@ class Containers:
             raise
         except SandboxError as error:
             raise SandboxError(f"no container could be made: {error}{users_mend(info)}") from error
-        return ContainerCell(self.engine, Box(name=name, id=identity, quota=profile.cpu_quota, tools=tools))
+        box = Box(name=name, id=identity, uid=uid, quota=profile.cpu_quota, tools=tools)
+        return ContainerCell(self.engine, box)
 
     def _shown(self) -> dict[str, str]:
         """The operator's folders. Raises SandboxUnavailableError on a far engine: the paths are of this machine."""

@@ -14,24 +14,26 @@ from sandbox.container.engine import Image
 from sandbox.errors import SandboxUnavailableError
 from sandbox.line.programs import BORROWED
 from sandbox.rules.docker import docker_settings
-from sandbox.rules.profile import ENVIRONMENT, Profile, rlimits
+from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, ENVIRONMENT, Profile, rlimits
 from sandbox.types import SandboxSpec
 
 OWNER_LABEL = "agent-swarm.owner"
 MACHINE_LABEL = "agent-swarm.machine"
 SPEC_LABEL = "agent-swarm.spec"
 TOOLS_LABEL = "agent-swarm.tools"  # where our own programs are in it
+UID_LABEL = "agent-swarm.uid"  # whose its commands are
 _VOLUMES = 16
 _PRELOAD = "/etc/ld.so.preload"  # whose libraries every loader takes in, ours too
 
 
-def labels_of(tag: str, machine: str, spec: SandboxSpec) -> dict[str, str]:
+def labels_of(tag: str, machine: str, spec: SandboxSpec, uid: int) -> dict[str, str]:
     """Whose a container is, and what a later process needs to rescue its workspace: no variable of it, though.
 
     All are set on every container, so that no label of an image can pose as one of ours.
     """
     kept = {"labels": spec.labels, "limits": spec.limits.model_dump()}
-    return {OWNER_LABEL: tag, MACHINE_LABEL: machine, SPEC_LABEL: json.dumps(kept, sort_keys=True)}
+    told = {OWNER_LABEL: tag, MACHINE_LABEL: machine, UID_LABEL: str(uid)}
+    return told | {SPEC_LABEL: json.dumps(kept, sort_keys=True)}
 
 
 def spec_of(labels: Mapping[str, str]) -> SandboxSpec:
@@ -42,13 +44,25 @@ def spec_of(labels: Mapping[str, str]) -> SandboxSpec:
         return SandboxSpec()
 
 
+def uid_of(labels: Mapping[str, str]) -> int:
+    """Whose the commands of a container are. Never an id that is no agent's: its processes are killed by it."""
+    told = labels.get(UID_LABEL, "")
+    uid = int(told) if told.isascii() and told.isdigit() and len(told) < 10 else AGENT_UID
+    return uid if AGENT_UID <= uid < AGENT_UID + AGENT_UIDS else AGENT_UID
+
+
 def machine_of(identity: str, name: str) -> str:
     """A name for this machine among those that share an engine: of its machine-id and host name."""
     return hashlib.sha256(f"{identity.strip()}\n{name}".encode()).hexdigest()[:16]
 
 
 def settings_of(
-    profile: Profile, machine: str, *, runtime: str | None, shown: Mapping[str, str] = MappingProxyType({})
+    profile: Profile,
+    machine: str,
+    *,
+    uid: int,
+    runtime: str | None,
+    shown: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What `Engine.create` takes for a sandbox of the project's own image; ``shown`` {inside: here}, read-only."""
     mounts = [
@@ -57,7 +71,7 @@ def settings_of(
     ]
     # Commands get their variables from the supervisor; the keeper and what starts one need none of a task's.
     ours = {"ulimits": rlimits(profile), "mounts": mounts, "environment": dict(ENVIRONMENT)}
-    settings = docker_settings(profile, machine) | ours
+    settings = docker_settings(profile, machine, uid) | ours
     if runtime:
         settings["runtime"] = runtime
     return settings

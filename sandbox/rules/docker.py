@@ -42,10 +42,10 @@ def _condition(condition: Condition) -> dict[str, Any]:
     }
 
 
-def docker_settings(profile: Profile, machine: str) -> dict[str, Any]:
+def docker_settings(profile: Profile, machine: str, uid: int = AGENT_UID) -> dict[str, Any]:
     """Keyword arguments of the SDK's ``containers.create``; image, name, command, labels and ulimits are the caller's.
 
-    Commands are run in it as ``AGENT_UID``. The engine masks parts of /proc and /sys by itself.
+    Commands are run in it as ``uid``. The engine masks parts of /proc and /sys by itself.
     """
     return {
         "network_mode": "none",
@@ -59,7 +59,7 @@ def docker_settings(profile: Profile, machine: str) -> dict[str, Any]:
         "ipc_mode": "private",
         "cgroupns": "private",
         "shm_size": profile.folder(SHM).size,
-        "tmpfs": {folder.path: tmpfs_options(folder) for folder in profile.folders if folder.path != SHM},
+        "tmpfs": {folder.path: tmpfs_options(folder, uid) for folder in profile.folders if folder.path != SHM},
         "pids_limit": profile.processes,
         "mem_limit": profile.memory,
         "memswap_limit": profile.memory + profile.swap,
@@ -71,8 +71,8 @@ def docker_settings(profile: Profile, machine: str) -> dict[str, Any]:
     }
 
 
-def tmpfs_options(folder: Folder) -> str:
+def tmpfs_options(folder: Folder, uid: int = AGENT_UID) -> str:
     """Mount options of one writable place; the engine would add noexec where exec is not said."""
-    owner = f",uid={AGENT_UID},gid={AGENT_UID}" if folder.mode & 0o002 == 0 else ""
+    owner = f",uid={uid},gid={uid}" if folder.mode & 0o002 == 0 else ""
     run = "exec" if folder.executable else "noexec"
     return f"rw,nosuid,nodev,{run},size={folder.size},nr_inodes={folder.inodes},mode={folder.mode:o}{owner}"

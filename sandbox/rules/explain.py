@@ -66,7 +66,7 @@ def _walls(profile: Profile, spec: SandboxSpec) -> Iterable[Row]:
     yield _row(
         "user",
         f"{profile.user}, nobody's uid, never root",
-        f"uid {AGENT_UID}; the container is held by another",
+        f"one of {AGENT_UID}-{_LAST} for each sandbox; the container is held by another",
         f"uid {AGENT_UID} inside; outside one of {AGENT_UID}-{_LAST} for each sandbox, or the daemon's own",
     )
     yield _row("host name", profile.hostname, f"hostname={profile.hostname}", f"--hostname {profile.hostname}")

@@ -17,11 +17,12 @@ from typing import Any
 import docker
 import pytest
 
+from sandbox.base import Sandbox
 from sandbox.config import SandboxConfig
 from sandbox.container.backend import ContainerBackend
 from sandbox.container.cell import ExecLine
 from sandbox.container.making import MACHINE_LABEL, OWNER_LABEL
-from sandbox.errors import SandboxLostError, SandboxUnavailableError
+from sandbox.errors import SandboxLostError, SandboxPathError, SandboxUnavailableError
 from sandbox.owner import Owner, owner_of
 from sandbox.types import MIB, Command, LeftBehind, Limits, SandboxSpec
 
@@ -156,6 +157,65 @@ async def test_an_image_that_is_not_there_is_never_fetched(backend: ContainerBac
     await unknown.close()
 
 
+_GREEDY = """
+import ctypes, fcntl, os, time
+libc = ctypes.CDLL(None)
+count = 0
+while libc.inotify_init1(0) >= 0:
+    count += 1
+pipes = []
+try:
+    while len(pipes) < 200:
+        pipes.append(os.pipe())
+        fcntl.fcntl(pipes[-1][1], 1031, 1 << 20)
+except OSError:
+    pass
+print(count, flush=True)
+open("/work/full", "w").close()
+time.sleep(60)
+"""
+_MODEST = """
+import ctypes, fcntl, os
+print(ctypes.CDLL(None).inotify_init1(0) >= 0, fcntl.fcntl(os.pipe()[1], 1032) >= 65536)
+"""
+
+
+async def test_what_the_kernel_bounds_per_user_cannot_be_used_up_for_others(backend: ContainerBackend) -> None:
+    async with backend.open(SPEC) as greedy, backend.open(SPEC) as modest:
+        hoarding = asyncio.create_task(greedy.run(Command(argv=("python3", "-c", _GREEDY))))
+        async with asyncio.timeout(30):
+            while not await exists(greedy, "full"):  # noqa: ASYNC110 - it is in there
+                await asyncio.sleep(0.1)
+        assert (await modest.run(Command(argv=("python3", "-c", _MODEST)))).text == "True True\n"
+        hoarding.cancel()
+        await asyncio.gather(hoarding, return_exceptions=True)
+
+
+async def exists(box: Sandbox, path: str) -> bool:
+    with contextlib.suppress(SandboxPathError):
+        await box.read(path)
+        return True
+    return False
+
+
+async def test_whatever_its_uid_an_agent_has_a_name_and_a_home(backend: ContainerBackend) -> None:
+    code = "import getpass, os, pwd; p = pwd.getpwuid(os.getuid()); print(getpass.getuser(), p.pw_name, p.pw_dir)"
+    program = f"""
+        whoami; id -un; id -gn; echo ~ "$HOME"; env -u USER -u LOGNAME -u HOME python3 -c '{code}'
+        git init -q r && cd r && echo x >f && git add f && git status --short
+        git -c user.name=a -c user.email=a@b commit -qm one && git log --format=%s; id -u"""
+    seen = set()
+    async with backend.open(SPEC) as one, backend.open(SPEC) as two:
+        for box in (one, two):
+            *lines, uid = (await box.run(Command(argv=("sh", "-c", program)))).text.splitlines()
+            assert lines == [
+                *("agent", "agent", "agent", "/home/agent /home/agent", "agent agent /home/agent"),
+                *("A  f", "one"),
+            ]
+            seen.add(uid)
+    assert len(seen) == 2
+
+
 async def test_a_cancelled_opening_leaves_no_container(backend: ContainerBackend, tmp_path: Path) -> None:
     await backend.ready()
     client = docker.from_env()
@@ -194,6 +254,7 @@ async def test_what_is_mounted_is_read_only_and_never_from_here_on_a_far_engine(
 MAKER = """
 import asyncio, sys
 from pathlib import Path
+from sandbox.base import Sandbox
 from sandbox.config import SandboxConfig
 from sandbox.container.backend import ContainerBackend
 from sandbox.owner import owner_of

@@ -156,6 +156,8 @@ def put(path: bytes, data: bytes) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+    except OSError:  # a folder
+        os.rename(path, path + b".%d" % os.getpid())
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o644)
     os.write(fd, data)
     os.close(fd)

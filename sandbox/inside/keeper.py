@@ -5,6 +5,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import os
 import select
+import stat
 import time
 
 from sandbox.inside.child import become, execute
@@ -51,6 +52,19 @@ class Keeper:
         if end is not None:
             end.fd = -1
             os.close(fd)
+
+    def regain(self) -> None:
+        """The agent's own folders, which a command may have shut against itself, and so against all that comes after.
+
+        A command after it could not open them again, for it would not even start there.
+        """
+        for folder in (self.start["work"], self.start["home"], b"/tmp"):
+            try:
+                mode = os.lstat(folder).st_mode
+                if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+                    os.chmod(folder, stat.S_IMODE(mode) | 0o700)
+            except OSError:
+                pass  # whoever needs it says so
 
     def refuse(self, channel: int, words: str) -> None:
         """A request's bad end."""

@@ -103,7 +103,8 @@ class Supervisor(Keeper):
             kind, channel, length = HEAD.unpack(self._buffer[: HEAD.size])
             if len(self._buffer) < HEAD.size + length:
                 break
-            payload = bytes(self._buffer[HEAD.size : HEAD.size + length])
+            with memoryview(self._buffer) as all_of_it:
+                payload = bytes(all_of_it[HEAD.size : HEAD.size + length])
             del self._buffer[: HEAD.size + length]
             self._frame(kind, channel, payload)
         return bool(data)
@@ -114,6 +115,7 @@ class Supervisor(Keeper):
         elif kind == ASK:
             asked = marshal.loads(bytes(self._parts) + payload)  # noqa: S302 - from the host, which we belong to
             self._parts.clear()
+            self.regain()
             try:
                 _REQUESTS[asked[0]](self, channel, *asked[1:])
             except RefusedError as error:
@@ -164,8 +166,13 @@ def main(start: dict[str, Any]) -> None:
     os.umask(0o022)
     kernel = Kernel()
     kernel.prctl(SET_SUBREAPER, 1)
-    for path, data in start["files"]:
-        put(path, data)
     start["hidden"] = kernel.prctl(SET_DUMPABLE, 0) == 0
-    Supervisor(start, receive, wire, kernel).run()
+    supervisor = Supervisor(start, receive, wire, kernel)
+    supervisor.regain()
+    for path, data in start["files"]:
+        try:
+            put(path, data)
+        except OSError:
+            pass  # where an agent left no room for it, it has to be able to make some
+    supervisor.run()
     os._exit(0)  # there is nothing to tidy up, and tidying takes longer than most commands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sandbox.rules.profile import AGENT_UID, WORK, Folder, Profile
+from sandbox.rules.profile import AGENT_UID, Folder, Profile
 
 
 def bwrap_arguments(
@@ -22,6 +22,7 @@ def bwrap_arguments(
     profile's masked files that this kernel has.
     """
     uid = str(AGENT_UID)
+    # It begins in the root: a workspace that the agent shut against itself must not keep a supervisor from starting.
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", uid, "--gid", uid, "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", profile.hostname, "--clearenv"),
@@ -30,7 +31,7 @@ def bwrap_arguments(
         *("--proc", "/proc", "--dev", "/dev"),
         *(part for folder in profile.folders for part in _place(folder, held.get(folder.path))),
         *(part for path in masked for part in ("--ro-bind", "/dev/null", path)),
-        *("--remount-ro", "/dev", "--chdir", WORK, "--remount-ro", "/"),
+        *("--remount-ro", "/dev", "--chdir", "/", "--remount-ro", "/"),
     ]
 
 

@@ -131,3 +131,25 @@ async def test_threads_count_as_processes_and_the_limit_leaves_room_to_work(jail
         outcome = await python(box, program)
         assert 4 <= int(outcome.text.split()[-1]) < SPEC.limits.processes
         await usable(box)
+
+
+@pytest.mark.claim("nothing survives a command")
+async def test_folders_that_a_command_shut_are_open_to_what_comes_after(jail: SandboxBackend) -> None:
+    """Nothing would start there again, so nobody could open them, and the work would be lost."""
+    shut = 'echo kept > work; chmod 000 /work "$HOME"; chmod 000 /tmp 2>/dev/null; true'
+    async with jail.open(SPEC) as box:
+        for kill in ("", "; kill -KILL $PPID"):
+            await sh(box, shut + kill)
+            assert await box.read("work") == b"kept\n"
+            await sh(box, shut + kill)
+            await box.write("other", b"x")
+            await sh(box, shut + kill)
+            held = b"".join([chunk async for chunk in box.export()])
+            assert b"./work" in held
+            assert b"kept" in held
+            await sh(box, shut + kill)
+            async with box.fork() as other:
+                assert (await sh(other, 'cat work; touch "$HOME/x" /tmp/x && echo fine')).text == "kept\nfine\n"
+            await sh(box, shut + kill)
+            assert (await sh(box, 'cat work; touch "$HOME/x" /tmp/x && echo fine')).text == "kept\nfine\n"
+        await usable(box)

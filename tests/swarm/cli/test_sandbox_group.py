@@ -154,17 +154,27 @@ def test_explain_tells_each_backend_its_mechanism_without_any_settings(swarm, tm
     assert "io_uring_setup" in alone.out
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_file_with_sandbox_alone_is_enough_for_these_commands(swarm, tmp_path: Path, named: bool) -> None:
+def test_a_file_with_sandbox_alone_is_enough_for_these_commands(swarm, tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text("[sandbox.limits]\nprocesses = 77\n")
-    ran = swarm("sandbox", "explain", *(("-c", "swarm.toml") if named else ()), "--json", cwd=tmp_path)
+    ran = swarm("sandbox", "explain", "-c", "swarm.toml", "--json", cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "77" in ran.out
+    assert "not read" not in ran.err
+
+
+@pytest.mark.parametrize("words", [("explain", "--json"), ("shell", ".", "--", "true")])
+def test_a_checkouts_own_swarm_toml_opens_nothing_of_this_machine(swarm, tmp_path: Path, words: tuple) -> None:
+    """It could show its mounts any folder, and let packages out to any host: what locks it in is not its own to say."""
+    (tmp_path / "swarm.toml").write_text('[sandbox]\nbackend = "dokcer"\n[sandbox.mounts]\n"/opt/x" = "/root"\n')
+    ran = swarm("sandbox", *words, cwd=tmp_path)
+    assert "dokcer" not in ran.err
+    assert "/opt/x" not in ran.out
+    assert f"{tmp_path / 'swarm.toml'} is not read, since a checkout may bring one" in ran.err
 
 
 def test_what_is_wrong_elsewhere_in_the_file_is_no_matter_of_sandboxes(swarm, tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text('[pool]\ndefault_tier = 3\n[repositories.x]\nimage = "a b"\nodd = 1\n')
-    assert swarm("sandbox", "explain", cwd=tmp_path).code == 0
+    assert swarm("sandbox", "explain", "-c", "swarm.toml", cwd=tmp_path).code == 0
 
 
 @pytest.mark.parametrize(
@@ -179,7 +189,7 @@ def test_what_is_wrong_elsewhere_in_the_file_is_no_matter_of_sandboxes(swarm, tm
 )
 def test_what_is_wrong_in_its_own_part_is_refused(swarm, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "swarm.toml").write_text(text)
-    ran = swarm("sandbox", "explain", cwd=tmp_path)
+    ran = swarm("sandbox", "explain", "-c", "swarm.toml", cwd=tmp_path)
     assert ran.code == 3
     assert said in ran.err
     assert "pool" not in ran.err

@@ -50,7 +50,8 @@ class Wire:
         """Write what goes without waiting. Raises HostGoneError."""
         while self._out:
             try:
-                size = os.write(self.fd, bytes(self._out[:FRAME]))
+                with memoryview(self._out) as all_of_it, all_of_it[:WINDOW] as piece:
+                    size = os.write(self.fd, piece)
             except BlockingIOError:
                 return
             except OSError:
@@ -61,7 +62,8 @@ class Wire:
         """Queue one frame, or several for long data."""
         for at in range(0, len(data) or 1, FRAME):
             piece = data[at : at + FRAME]
-            self._out += HEAD.pack(kind, channel, len(piece)) + piece
+            self._out += HEAD.pack(kind, channel, len(piece))
+            self._out += piece
 
 
 class Drain:
@@ -78,7 +80,7 @@ class Drain:
 
     def ready(self) -> None:
         """Take the next piece; ``ended`` is told whether it broke off."""
-        size = min(FRAME, self._window, self.left) if self.left >= 0 else min(FRAME, self._window)
+        size = min(WINDOW, self._window, self.left) if self.left >= 0 else min(WINDOW, self._window)
         try:
             data = os.read(self.fd, size)
         except BlockingIOError:
@@ -115,7 +117,7 @@ class Feed:
         os.set_blocking(descriptor, False)
         self.fd, self._ended = descriptor, ended
         self._wire, self._channel = wire, channel
-        self._buffer, self._last, self._over = bytearray(), False, False
+        self._buffer, self._owed, self._last, self._over = bytearray(), 0, False, False
 
     def want(self) -> int:
         """What to wait for."""
@@ -124,7 +126,8 @@ class Feed:
     def ready(self) -> None:
         """Write the next piece."""
         try:
-            size = os.write(self.fd, bytes(self._buffer[:FRAME]))
+            with memoryview(self._buffer) as all_of_it:
+                size = os.write(self.fd, all_of_it)
         except BlockingIOError:
             return
         except OSError:
@@ -165,8 +168,11 @@ class Feed:
         self._buffer.clear()
 
     def _credit(self, size: int) -> None:
-        if size:
-            self._wire.send(CREDIT, self._channel, COUNT.pack(size))
+        """Give it back, some at a time: the host sends at most a frame at once, and there is always credit for one."""
+        self._owed += size
+        if self._owed >= FRAME:
+            self._wire.send(CREDIT, self._channel, COUNT.pack(self._owed))
+            self._owed = 0
 
 
 class Collect:

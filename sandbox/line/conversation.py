@@ -29,7 +29,7 @@ class Channel:
         self.ended = self.closed = self.alive = self._finished = False
         self._conversation = conversation
         self._room = room
-        self._credit = inside.WINDOW
+        self._credit, self._owed = inside.WINDOW, 0
         self._held: dict[int, list[bytes]] = {}
         self._news = asyncio.Event()
 
@@ -49,13 +49,15 @@ class Channel:
         self._news.clear()
 
     async def read(self) -> bytes:
-        """The next bytes of a stream, and credit for as many more; empty at its end, good or bad."""
+        """The next bytes of a stream, and credit for as many more, some at a time; empty at its end, good or bad."""
         while True:
             data = self.take(inside.DATA)
             if data:
                 self._room += len(data)
-                if not self.over:
-                    self._conversation.post(frame(inside.CREDIT, self.number, inside.COUNT.pack(len(data))))
+                self._owed += len(data)
+                if self._owed >= inside.FRAME and not self.over:
+                    self._conversation.post(frame(inside.CREDIT, self.number, inside.COUNT.pack(self._owed)))
+                    self._owed = 0
                 return data
             if self.ended or self.over:
                 return b""
@@ -207,7 +209,8 @@ class Conversation:
             while self.lost is None and (data := await self._line.receive()):
                 for piece in frames.feed(data):
                     self._take(piece)
-                await asyncio.sleep(0)  # one that floods us may not keep the others from their turn
+                if len(data) >= inside.FRAME:  # less means that there was no more, so that the next call waits
+                    await asyncio.sleep(0)  # one that floods us may not keep the others from their turn
         except (SandboxLostError, OSError) as error:
             self._lose(str(error))
         finally:

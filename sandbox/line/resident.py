@@ -240,7 +240,7 @@ class ResidentSandbox:
         until, seen = time.monotonic() + self._profile.wall, 0
         self._packing += 1
         try:
-            while data := await _in_time(channel, until):
+            while data := await _read_by(channel, until):
                 seen += len(data)
                 if seen > limit:
                     raise SandboxError(f"{self.name} cannot be exported: it gave more than {limit} bytes")
@@ -383,7 +383,7 @@ async def _to_its_end(work: Coroutine[None, None, None]) -> None:
         task.result()
 
 
-async def _in_time(channel: Channel, until: float) -> bytes:
+async def _read_by(channel: Channel, until: float) -> bytes:
     async with asyncio.timeout(max(0.01, until - time.monotonic())):
         return await channel.read()
 

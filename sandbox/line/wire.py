@@ -61,7 +61,9 @@ class Frames:
                 _check(kind, length)
                 if len(self._buffer) - at < size + length:
                     return
-                yield Frame(kind, channel, bytes(self._buffer[at + size : at + size + length]))
+                with memoryview(self._buffer) as whole:
+                    data = bytes(whole[at + size : at + size + length])
+                yield Frame(kind, channel, data)
                 at += size + length
         finally:
             del self._buffer[:at]

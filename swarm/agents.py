@@ -13,6 +13,9 @@ from swarm.types import Frozen
 PREFIX = "cli:"  # of the strategies that are such an agent
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = ("SWARM_TASK", "SWARM_TASK_FILE", "SWARM_MODEL")
+_LIBRARIES = "pyyaml requests jinja2 pydantic litellm tenacity rich python-dotenv typer platformdirs textual openai"
+# What pip is told, in this order. Of what mini-swe-agent names, `datasets` is for its benchmarks and 350 MB.
+MINI_SWE_AGENT = ("--no-deps mini-swe-agent==2.4.6", f"{_LIBRARIES} prompt_toolkit")
 
 
 class AgentConfig(Frozen):
@@ -70,11 +73,17 @@ def known_agents(configured: Mapping[str, AgentConfig]) -> Mapping[str, AgentCon
     return MappingProxyType({**RECIPES, **configured})
 
 
-def _venv(name: str, *installs: str) -> tuple[str, ...]:
-    """Commands that install Python packages into a folder of HOME. What pip unpacks is larger than /tmp is."""
-    pip = f'TMPDIR="$HOME/{name}/unpacking" "$HOME/{name}/bin/pip" install --quiet --no-cache-dir'
+def _venv(name: str, uses: str, *installs: str) -> tuple[str, ...]:
+    """Commands that install Python packages into a folder of HOME. What pip unpacks is larger than /tmp is.
+
+    Only what the agent ``uses`` (modules) is compiled, once: of all that is installed that is the smaller part.
+    """
+    pip = f'TMPDIR="$HOME/{name}/unpacking" "$HOME/{name}/bin/pip" install --quiet --no-cache-dir --no-compile'
     begin = f'python3 -m venv "$HOME/{name}" && mkdir "$HOME/{name}/unpacking"'
-    return (begin, *(f"{pip} {words}" for words in installs), f'rm -rf "$HOME/{name}/unpacking"')
+    compiling = (
+        f'PYTHONDONTWRITEBYTECODE= LITELLM_LOCAL_MODEL_COST_MAP=True "$HOME/{name}/bin/python" -c "import {uses}"'
+    )
+    return (begin, *(f"{pip} {words}" for words in installs), compiling, f'rm -rf "$HOME/{name}/unpacking"')
 
 
 # Each is installed into HOME, keeps its own files out of the workspace and asks nothing.
@@ -83,9 +92,8 @@ RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
         "mini-swe-agent": AgentConfig(
             setup=_venv(
                 "mini",
-                "--no-deps mini-swe-agent==2.4.6",  # of what it names, `datasets` is for its benchmarks and 350 MB
-                "pyyaml requests jinja2 pydantic litellm tenacity rich python-dotenv typer platformdirs textual "
-                "prompt_toolkit openai",
+                "minisweagent.run.mini, minisweagent.models.litellm_model",
+                *MINI_SWE_AGENT,
             ),
             command=(
                 'exec "$HOME/mini/bin/mini" --model "openai/$SWARM_MODEL" --task "$SWARM_TASK" '
@@ -99,7 +107,7 @@ RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
             },
         ),
         "aider": AgentConfig(
-            setup=_venv("aider", "aider-chat==0.86.2"),
+            setup=_venv("aider", "aider.main, litellm", "aider-chat==0.86.2"),
             command=(
                 '"$HOME/aider/bin/aider" --model "openai/$SWARM_MODEL" --message-file "$SWARM_TASK_FILE" --yes-always '
                 "--no-auto-commits --no-dirty-commits --no-gitignore --no-check-update --no-show-model-warnings "
@@ -107,6 +115,19 @@ RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
                 '--chat-history-file "$HOME/aider.chat"; code=$?; rm -rf .aider.tags.cache.v*; exit "$code"'
             ),
             env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        ),
+        "codex": AgentConfig(
+            setup=('npm install --prefix "$HOME/codex" --no-audit --no-fund --loglevel=error @openai/codex@0.171.0',),
+            # the sandbox is around it already, and its own needs what is closed inside; a search and groups of tools
+            # are refused by the gateway, since no local model has them
+            command=(
+                'exec "$HOME/codex/node_modules/.bin/codex" exec --dangerously-bypass-approvals-and-sandbox '
+                "--skip-git-repo-check --ephemeral --disable multi_agent -c web_search=disabled "
+                "-c analytics.enabled=false -c model_provider=swarm "
+                "-c \"model_providers.swarm={name='swarm',base_url='$OPENAI_BASE_URL',env_key='OPENAI_API_KEY',"
+                "wire_api='responses'}\" "
+                '--model "$SWARM_MODEL" - < "$SWARM_TASK_FILE"'
+            ),
         ),
     }
 )

@@ -1,5 +1,5 @@
-"""mini-swe-agent, unmodified, does a task inside a bubblewrap sandbox: installed by the set-up phase from the package
-registry, its models reached through the sandbox's one way out, its change sealed, checked and delivered.
+"""mini-swe-agent and Codex, unmodified, do a task inside a bubblewrap sandbox: installed by the set-up phase from the
+package registries, their models reached through the sandbox's one way out, the change sealed, checked and delivered.
 
 The models are a pretend server that follows a script, and the embedded one, real and tiny, held to a form by a grammar.
 """
@@ -56,6 +56,16 @@ print("PROBED" + json.dumps(told))
 END"""
 MEND = "sed -i '/value > high/{n;s/low/high/}' meterkit/scale.py && python3 -m pytest -q 2>&1 | tail -n 1"
 DONE = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+PATCH = """apply_patch <<'END'
+*** Begin Patch
+*** Update File: meterkit/scale.py
+@@
+     if value > high:
+-        return low
++        return high
+*** End Patch
+END
+python3 -m pytest -q 2>&1 | tail -n 1"""
 GRAMMAR = f"""\
 root ::= "```mswea_bash_command\\necho " [a-z]{{3,12}} " > note.txt && {DONE}\\n```"
 """
@@ -81,10 +91,10 @@ parallel = 1
 [sandbox]
 backend = "bwrap"
 [sandbox.limits]
-memory = 2147483648
-disk = 1073741824
+memory = 4294967296
+disk = 2147483648
 [sandbox.egress.packages]
-mirrors = ["pypi.org:443", "files.pythonhosted.org:443"]
+mirrors = ["pypi.org:443", "files.pythonhosted.org:443", "registry.npmjs.org:443"]
 [agents.tiny]
 setup = {setup}
 command = '''printf %s "$TINY" > "$HOME/tiny.yaml"; exec "$HOME/mini/bin/mini" --model "openai/$SWARM_MODEL" \
@@ -118,6 +128,8 @@ def served() -> Iterator[PretendServer]:
         if not recorded.body.get("tools"):
             return None
         said = sum(message["role"] == "assistant" for message in recorded.body["messages"])
+        if any(tool["function"]["name"] == "exec_command" for tool in recorded.body["tools"]):
+            return call("exec_command", cmd=PATCH).model_copy(update={"reasoning": "hm"}) if not said else "Mended."
         steps = (PROBE.format(port=int(servers[0].url.rsplit(":", 1)[1].split("/")[0])), MEND, DONE)
         return call("bash", command=steps[min(said, 2)])
 
@@ -163,6 +175,15 @@ def inside(installed: Path, one_user: House) -> Iterator[Inside]:
             print(stack.daemon.tail())  # noqa: T201 - pytest shows it when a test fails
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A task's end, its journal, and the requests with which its agent asked."""
+
+    view: dict[str, Any]
+    journal: list[dict[str, Any]]
+    asked: list[Recorded]
+
+
 def done(inside: Inside, *options: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A task's end and its journal."""
     inside.server.requests.clear()
@@ -176,8 +197,15 @@ def of(journal: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [step["data"] for step in journal if step["kind"] == kind]
 
 
-def test_agent_of_others_turns_a_task_into_a_pull_request(inside: Inside) -> None:
+@pytest.fixture(scope="module")
+def mended(inside: Inside) -> Ran:
+    """What mini-swe-agent made of the task, for all that is asked of it."""
     view, journal = done(inside, "--agent", "mini-swe-agent")
+    return Ran(view, journal, [one for one in inside.server.requests if one.body.get("tools")])
+
+
+def test_agent_of_others_turns_a_task_into_a_pull_request(inside: Inside, mended: Ran) -> None:
+    view, journal = mended.view, mended.journal
     assert view["state"] == "delivered", view["reason"]
     assert len(inside.stack.pulls("sample")) == 1
     repository = inside.stack.layout.repository("sample")
@@ -185,16 +213,14 @@ def test_agent_of_others_turns_a_task_into_a_pull_request(inside: Inside) -> Non
     assert of(journal, "sealed")[-1]["files"] == ["meterkit/scale.py"]
     assert view["report"]["fixed"]
     # its models were asked through the way out: one session, charged to the task by the server's own counts
-    asked = [one for one in inside.server.requests if one.body.get("tools")]
-    assert len(asked) == len(of(journal, "model_call")) == view["spent"]["steps"] == 3
-    assert {one.headers["x-session-id"] for one in asked} == {view["attempts"][0]["id"]}
+    assert len(mended.asked) == len(of(journal, "model_call")) == view["spent"]["steps"] == 3
+    assert {one.headers["x-session-id"] for one in mended.asked} == {view["attempts"][0]["id"]}
     assert view["spent"]["tokens"] == sum(step["tokens"] for step in of(journal, "model_call")) > 0
     assert "COMPLETE_TASK" in "\n".join(step["text"] for step in of(journal, "output"))
 
 
-def test_agent_inside_finds_no_other_network_and_no_key(inside: Inside) -> None:
-    done(inside, "--agent", "mini-swe-agent")
-    messages = inside.server.requests[-1].body["messages"]
+def test_agent_inside_finds_no_other_network_and_no_key(inside: Inside, mended: Ran) -> None:
+    messages = mended.asked[-1].body["messages"]
     assert inside.canary not in json.dumps(messages)
     outputs = [json.loads(one["content"])["output"] for one in messages if one["role"] == "tool"]
     probed = json.loads(next(one for one in outputs if one.startswith("PROBED")).removeprefix("PROBED"))
@@ -213,6 +239,19 @@ def test_spent_budget_stops_the_agent_and_keeps_its_work(inside: Inside) -> None
     assert len([one for one in inside.server.requests if one.body.get("tools")]) == 2
     assert view["attempts"][0]["salvage"]
     assert "the budget of this task is spent" in "\n".join(step["text"] for step in of(journal, "output"))
+
+
+def test_codex_turns_a_task_into_a_pull_request(inside: Inside) -> None:
+    view, journal = done(inside, "--agent", "codex")
+    assert view["state"] == "delivered", view["reason"]
+    assert of(journal, "sealed")[-1]["files"] == ["meterkit/scale.py"]
+    assert of(journal, "command")[-1]["exit_code"] == 0
+    asked = [one for one in inside.server.requests if one.body.get("tools")]
+    assert len(asked) == len(of(journal, "model_call")) == view["spent"]["steps"] == 2
+    assert {one.headers["x-session-id"] for one in asked} == {view["attempts"][0]["id"]}
+    thought, told = asked[-1].body["messages"][-2:]
+    assert thought["reasoning"] == "hm", "its thoughts come back, though it asked for them encrypted"
+    assert " passed" in told["content"]
 
 
 def test_agent_asks_a_real_model_and_its_commands_run_inside(inside: Inside) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -29,7 +30,16 @@ def loaded(folder: Path, text: str):
 def test_agent_is_text_for_a_shell_or_words(tmp_path: Path) -> None:
     made = loaded(tmp_path, '[agents.a]\ncommand = "run it"\n[agents.b]\ncommand = ["run", "{task}"]\n')
     assert (made.agents["a"].command, made.agents["b"].command) == ("run it", ("run", "{task}"))
-    assert made.strategies == ("agent", "sampled_repair", "auto", "cli:mini-swe-agent", "cli:aider", "cli:a", "cli:b")
+    assert made.strategies == (
+        "agent",
+        "sampled_repair",
+        "auto",
+        "cli:mini-swe-agent",
+        "cli:aider",
+        "cli:codex",
+        "cli:a",
+        "cli:b",
+    )
 
 
 def test_own_agent_goes_before_a_shipped_one_of_its_name(tmp_path: Path) -> None:
@@ -76,7 +86,8 @@ def test_names_of_strategies_and_agents_are_told_apart() -> None:
 def test_shipped_recipe_is_sound(name: str) -> None:
     recipe = RECIPES[name]
     assert AgentConfig.model_validate(recipe.model_dump()) == recipe
-    assert all("==" in line or "install" not in line or "pyyaml" in line for line in recipe.setup)
+    pinned = re.compile(r"[a-z](==|@)[0-9]")
+    assert all(pinned.search(line) or "install" not in line or "pyyaml" in line for line in recipe.setup)
     assert "SWARM_MODEL" in str(recipe.command)
     for line in (*recipe.setup, recipe.command):
         subprocess.run(["/bin/sh", "-n", "-c", str(line)], check=True)

@@ -25,14 +25,15 @@ from pool.gateway.serving import listening
 from pool.pretend.script import Recorded, Scripted
 from pool.router import Pool
 from pool.testing import PretendServer, call, pretend_vllm
+from swarm.agents import MINI_SWE_AGENT
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1500)]
 
 AGENTS = {
-    "mini": "mini-swe-agent==2.4.6",
-    "aider": "aider-chat==0.86.2",
-    "llm": "llm==0.36",
-    "anthropic": "anthropic==2.14.0",
+    "mini": MINI_SWE_AGENT,
+    "aider": ("aider-chat==0.86.2",),
+    "llm": ("llm==0.36",),
+    "anthropic": ("anthropic==2.14.0",),
 }
 TIER = "gpt-4o-mini"  # a name that every client knows; here it is a tier
 BUGGY, MENDED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
@@ -48,16 +49,16 @@ def cache() -> Path:
 
 def installed(command: str) -> Path:
     """The agent's command. Skips where it cannot be installed here."""
-    requirement = AGENTS[command]
-    home = cache() / "clients" / requirement.partition("=")[0]
+    home, wanted = cache() / "clients" / command, "\n".join(AGENTS[command])
     mark = home / ".installed"
-    if not mark.is_file() or mark.read_text() != requirement:
-        venv.create(home, with_pip=True)
-        pip = [home / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", requirement]
-        done = subprocess.run(pip, capture_output=True, text=True, timeout=1200, check=False)
-        if done.returncode:
-            pytest.skip(f"blocked: {requirement} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
-        mark.write_text(requirement)
+    if not mark.is_file() or mark.read_text() != wanted:
+        venv.create(home, with_pip=True, clear=True)
+        pip = [home / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile"]
+        for words in AGENTS[command]:
+            done = subprocess.run([*pip, *words.split()], capture_output=True, text=True, timeout=1200, check=False)
+            if done.returncode:
+                pytest.skip(f"blocked: {words} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+        mark.write_text(wanted)
     return home / "bin" / command
 
 

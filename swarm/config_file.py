@@ -30,10 +30,11 @@ class Loaded(NamedTuple):
     raw: dict[str, Any]
 
 
-def candidates(environ: Mapping[str, str], here: Path) -> tuple[Path, ...]:
-    """Where a swarm.toml is looked for when none is named, first match wins."""
-    named = environ.get(VARIABLE)
-    return (Path(named).expanduser(),) if named else (here / NAME, user_config_path("agent-swarm") / NAME, SYSTEM)
+def candidates(environ: Mapping[str, str], here: Path | None) -> tuple[Path, ...]:
+    """Where a swarm.toml is looked for when none is named, first match wins; ``here`` is the current folder."""
+    if named := environ.get(VARIABLE):
+        return (Path(named).expanduser(),)
+    return (*([here / NAME] if here else ()), user_config_path("agent-swarm") / NAME, SYSTEM)
 
 
 def find(given: Path | None, environ: Mapping[str, str], here: Path) -> Path:
@@ -49,8 +50,8 @@ def find(given: Path | None, environ: Mapping[str, str], here: Path) -> Path:
     )
 
 
-def seek(given: Path | None, environ: Mapping[str, str], here: Path) -> Path | None:
-    """As `find`, but None when there is none, for what needs no file."""
+def seek(given: Path | None, environ: Mapping[str, str], here: Path | None) -> Path | None:
+    """As `find`, but None when there is none, for what needs no file. Without ``here`` only a person's own counts."""
     if given is not None:
         return given.expanduser()
     places = candidates(environ, here)

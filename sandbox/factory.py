@@ -1,7 +1,8 @@
-"""Chooses the backend: the one asked for, or the first that proves its claims on this machine."""
+"""Chooses the backend: the one asked for, or the first that proves its claims on this machine; and its engine."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from sandbox.base import Exits, SandboxBackend
 from sandbox.bubblewrap.backend import BwrapBackend
 from sandbox.config import SandboxConfig
 from sandbox.container.backend import ContainerBackend
+from sandbox.container.engine import Engine
+from sandbox.container.remote import way_to
 from sandbox.errors import SandboxUnavailableError
 from sandbox.owner import Owner, owner_of
 from sandbox.register import Register
@@ -56,3 +59,21 @@ async def chosen_backend(config: SandboxConfig, *, state: Path, exits: Exits = N
         yield backend
     finally:
         await backend.close()
+
+
+@asynccontextmanager
+async def image_engine(backend: SandboxBackend) -> AsyncIterator[Engine | None]:
+    """The Docker engine to ask about images: the backend's own, else the one that DOCKER_HOST or its default names."""
+    bare = backend.bare if isinstance(backend, WarmBackend) else backend
+    if isinstance(bare, ContainerBackend):
+        yield bare.engine
+        return
+    try:
+        engine = Engine(way_to(os.environ))
+    except SandboxUnavailableError:
+        yield None
+        return
+    try:
+        yield engine
+    finally:
+        await engine.close()

@@ -12,7 +12,7 @@ from sandbox.errors import SandboxError
 from sandbox.images.devcontainer import PLACES, DevContainer, read_devcontainer
 from sandbox.images.making import Checkout
 from sandbox.images.prepare import LAYER, Prepared, Preparer
-from sandbox.images.realise import Realiser
+from sandbox.images.realise import Realised, Realiser
 from sandbox.images.setup import Ground, SetUp
 from sandbox.images.sources import ImageSource, source_of
 from sandbox.rules.profile import ENVIRONMENT
@@ -76,8 +76,7 @@ class Rooms:
                 judged = base if wanted.chosen_inside else None
                 image = await stack.enter_async_context(self.realiser.realise(wanted.source, judged))
                 ground = ground.model_copy(update={"system": image.system})
-                inherited = {name: value for name, value in image.env.items() if name not in _KEPT}
-                spec = spec.model_copy(update={"image": image.image, "env": inherited | spec.env})
+                spec = on_image(spec, image)
             own = wanted.container.environment({**ENVIRONMENT, **spec.env})
             spec = spec.model_copy(update={"env": {**spec.env, **own}})
             here = base if tree.tree == tree.base else await _checkout(tree, tree.tree)
@@ -131,6 +130,12 @@ class Rooms:
                     del self._heard[next(iter(self._heard))]
                 self._heard[said] = None
                 log.warning("%s", said)
+
+
+def on_image(spec: SandboxSpec, image: Realised) -> SandboxSpec:
+    """The spec with an image, and the variables that come along with it."""
+    inherited = {name: value for name, value in image.env.items() if name not in _KEPT}
+    return spec.model_copy(update={"image": image.image, "env": inherited | spec.env})
 
 
 async def _checkout(tree: Tree, which: str) -> Checkout:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,20 +16,15 @@ from pool.embedded import serve_embedded
 from pool.router import Pool
 from pool.tiers.front import Tiers
 from sandbox.base import Exits, SandboxBackend
-from sandbox.container.backend import ContainerBackend
-from sandbox.container.engine import Engine
-from sandbox.container.remote import way_to
 from sandbox.egress.denied import DeniedLog
 from sandbox.egress.packages import PackagesExit
-from sandbox.errors import SandboxUnavailableError
-from sandbox.factory import choose_backend
+from sandbox.factory import choose_backend, image_engine
 from sandbox.images.prepare import Preparer
 from sandbox.images.realise import Realiser, host_system
 from sandbox.images.setup import Ground
 from sandbox.images.shelf import shelves_in
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
-from sandbox.warm.backend import WarmBackend
 from swarm import acceptance
 from swarm.agents import agent_of, known_agents
 from swarm.attempt import AttemptRun, Parts
@@ -147,7 +141,7 @@ async def house(
         stack.push_async_callback(engine.close)
         parts = Parts(
             rooms=rooms,
-            spec=SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env, image=settings.sandbox.image),
+            spec=SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env),
             pool=tiers,
             broker=broker,
             workspace=workspaces,
@@ -191,7 +185,7 @@ async def _rooms(
     config = settings.sandbox.images
     shelves = shelves_in(settings.daemon.state, config)
     packages = exits.get("packages")
-    async with _engine(backend) as engine:
+    async with image_engine(backend) as engine:
         preparer = Preparer(
             backend,
             shelves.setups,
@@ -217,24 +211,6 @@ async def _rooms(
             yield rooms
         finally:
             await rooms.close()
-
-
-@asynccontextmanager
-async def _engine(backend: SandboxBackend) -> AsyncIterator[Engine | None]:
-    """The Docker engine to ask about images: the backend's own, else the one that DOCKER_HOST or its default names."""
-    bare = backend.bare if isinstance(backend, WarmBackend) else backend
-    if isinstance(bare, ContainerBackend):
-        yield bare.engine
-        return
-    try:
-        engine = Engine(way_to(os.environ))
-    except SandboxUnavailableError:
-        yield None
-        return
-    try:
-        yield engine
-    finally:
-        await engine.close()
 
 
 def _agent_setup(settings: Settings) -> Callable[[str], tuple[str, ...]]:

@@ -45,11 +45,15 @@ class Root:
 
 
 def root_of(image: str | None, mounts: Mapping[str, str]) -> Root:
-    """The root for a spec's image: an absolute path is an extracted image, all else the machine's own system.
+    """The root for a spec's image, which is the path of an extracted one; without it the machine's own system.
 
-    Raises SandboxUnavailableError for an image that cannot be shown.
+    Raises SandboxUnavailableError for an image that cannot be shown, a name among them.
     """
-    root = image_root(Path(image)) if image is not None and image.startswith("/") else system_root()
+    if image is not None and not image.startswith("/"):
+        raise SandboxUnavailableError(
+            f"bubblewrap shows an extracted image, and {image} is only a name; mend: extract it, or use Docker"
+        )
+    root = system_root() if image is None else image_root(Path(image))
     shown = {f"mounts/{number}": host for number, host in enumerate(mounts.values())}
     arguments = [
         part for number, inside in enumerate(mounts) for part in ("--ro-bind", f"{PLACE}/mounts/{number}", inside)

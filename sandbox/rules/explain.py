@@ -40,7 +40,7 @@ class Explanation(Frozen):
 def explain(spec: SandboxSpec, machine: str = "x86_64") -> Explanation:
     """What a spec becomes on every backend. Raises KeyError for a machine without a system call filter."""
     profile = profile_of(spec)
-    raw: dict[Backend, list[str]] = {"docker": _docker_raw(profile, machine), "bwrap": _bwrap_raw(profile)}
+    raw: dict[Backend, list[str]] = {"docker": _docker_raw(profile, machine), "bwrap": _bwrap_raw(profile, spec)}
     return Explanation(profile=profile, rows=(*_walls(profile, spec), *_limits(profile)), raw=raw)
 
 
@@ -52,7 +52,7 @@ def _walls(profile: Profile, spec: SandboxSpec) -> Iterable[Row]:
     calls += "; foreign architectures killed"
     yield _row("system calls", calls, "seccomp=PROFILE (the engine's default is not enough)", "--seccomp FD")
     yield _row("files, second layer", _landlock(profile), *_both("Landlock, put on each command by the supervisor"))
-    shown = spec.image or "/usr of the host and a few files of its /etc"
+    shown = f"each folder of {spec.image}, extracted" if spec.image else "/usr of the host and a few files of its /etc"
     docker = f"read_only=true, image {spec.image or 'of the settings'}"
     yield _row("system", "read-only", docker, f"--ro-bind of {shown}, --remount-ro /")
     for folder in profile.folders:
@@ -146,9 +146,10 @@ def _docker_raw(profile: Profile, machine: str) -> list[str]:
     return [f"{name} = {json.dumps(value, ensure_ascii=True)}" for name, value in sorted(settings.items())]
 
 
-def _bwrap_raw(profile: Profile) -> list[str]:
+def _bwrap_raw(profile: Profile, spec: SandboxSpec) -> list[str]:
     held = {folder.path: f"KEPT{folder.path}" for folder in profile.folders}
-    root, environment = ["--ro-bind", "/usr", "/usr"], dict(profile.environment)
+    root = ["--ro-bind", "IMAGE/EACH", "/EACH"] if spec.image else ["--ro-bind", "/usr", "/usr"]
+    environment = dict(profile.environment)
     words = bwrap_arguments(profile, root, held=held, environment=environment, masked=profile.masked)
     lines: list[list[str]] = []
     for word in words:

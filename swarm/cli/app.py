@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from pool.errors import EmbeddedError, NoEndpointError, PoolConfigError, PoolError
-from sandbox.errors import SandboxError
+from sandbox.errors import ImageError, SandboxError
 from swarm.cli import screen
 from swarm.cli.crash import keep
 from swarm.cli.exits import Code, short
@@ -121,6 +121,7 @@ _MENDS: tuple[tuple[type[Exception], str], ...] = (
     (NoEndpointError, "see what is wrong with each server with: swarm pool doctor"),
     (PoolConfigError, "see each server with: swarm pool status"),
     (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
+    (ImageError, "what an image may be is in docs/sandbox-images.md"),
     (SandboxError, "see what this machine can keep with: swarm sandbox doctor"),
 )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sandbox.images.sources import Dockerfile, Reference
 from sandbox.rules.calls import ARCHITECTURES
 from sandbox.rules.explain import calls_told
 from sandbox.rules.explain import explain as told
@@ -18,6 +20,7 @@ from swarm.cli.sandbox.given import (
     ImageOption,
     NetworkName,
     NetworkOption,
+    image_of,
     settings_of,
     spec_of,
 )
@@ -40,7 +43,8 @@ def explain(
     """
     settings = settings_of(ctx, config)
     machine = platform.machine()
-    found = told(spec_of(settings, network, image), machine if machine in ARCHITECTURES else "x86_64")
+    spec = spec_of(settings, network).model_copy(update={"image": image and _told(image)})
+    found = told(spec, machine if machine in ARCHITECTURES else "x86_64")
     names: tuple[Backend, ...] = (backend.value,) if backend else ("docker", "bwrap")
     if json:
         rows = [row.model_dump(include={"property", "asked", *names}) for row in found.rows]
@@ -59,3 +63,15 @@ def explain(
     screen.say("\nsystem calls that are refused, or narrowed where they are in brackets, and why:", "bold")
     for why, calls in calls_told():
         screen.say(f"  {why}: {calls}")
+
+
+def _told(image: str) -> str:
+    """A name as it is, a path in full."""
+    source = image_of(image, Path.cwd())
+    match source:
+        case Reference():
+            return source.name
+        case Dockerfile():
+            return str((source.folder or Path()) / source.file)
+        case _:
+            return str(source.path)

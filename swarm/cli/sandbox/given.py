@@ -12,14 +12,19 @@ from typing import Annotated
 import typer
 from platformdirs import user_state_path
 
-from sandbox.base import Exits
+from sandbox.base import Exits, SandboxBackend
 from sandbox.config import SandboxConfig, WarmConfig
 from sandbox.egress.denied import DeniedLog
-from sandbox.factory import chosen_backend
-from sandbox.types import SandboxSpec
+from sandbox.factory import chosen_backend, image_engine
+from sandbox.images.realise import Realiser
+from sandbox.images.shelf import shelves_in
+from sandbox.images.sources import Folder, ImageSource, source_of
+from sandbox.types import Backend, SandboxSpec
 from sandbox.warm.backend import WarmBackend
+from swarm.cli import screen
 from swarm.config import Settings
-from swarm.config_file import load_parts, seek
+from swarm.config_file import NAME, load_parts, seek
+from swarm.rooms import on_image
 from swarm.ways_out import ways_out
 
 
@@ -48,7 +53,12 @@ NetworkOption = Annotated[
 ]
 ImageOption = Annotated[
     str | None,
-    typer.Option("--image", help="Another image than the configured one; it must be here already.", show_default=False),
+    typer.Option(
+        "--image",
+        help="Another system: an image's name, or the path of a Dockerfile, an archive or a folder (./DIR).",
+        show_default=False,
+        metavar="IMAGE",
+    ),
 ]
 
 
@@ -56,8 +66,14 @@ def settings_of(ctx: typer.Context, config: Path | None) -> Settings:
     """The settings of the swarm.toml that is named or found, else the built-in ones. Raises ConfigError.
 
     [sandbox] counts, and [daemon], whose state folder says which sandboxes are ours. The rest is not looked at.
+    One in the current folder has to be named: it may be the checkout's that is to be locked in, and a checkout that
+    chose its own mounts and ways out would choose what of this machine it sees.
     """
-    path = seek(config or ctx.find_root().obj, os.environ, Path.cwd())
+    named = config or ctx.find_root().obj
+    path = seek(named, os.environ, None)
+    here = Path.cwd() / NAME
+    if not named and path != here and here.exists():
+        screen.hint(f"{here} is not read, since a checkout may bring one; if it is yours: --config {NAME}")
     if path is None:
         return _ours(Settings())
     loaded = load_parts(path, ("daemon", "sandbox"))
@@ -76,10 +92,40 @@ def config_of(settings: Settings, backend: BackendName | None) -> SandboxConfig:
     return settings.sandbox.model_copy(update=update | ({"backend": backend.value} if backend else {}))
 
 
-def spec_of(settings: Settings, network: NetworkName, image: str | None) -> SandboxSpec:
+def spec_of(settings: Settings, network: NetworkName) -> SandboxSpec:
     """One sandbox with the configured limits."""
     config = settings.sandbox
-    return SandboxSpec(limits=config.limits, env=config.env, image=image, network=network.value)
+    return SandboxSpec(limits=config.limits, env=config.env, network=network.value)
+
+
+def image_of(text: str, here: Path) -> ImageSource:
+    """What a person names as an image, where a path may begin anywhere. Raises ImageError for what is none."""
+    path = here / Path(text).expanduser()
+    named = source_of(str(path))
+    plainly = text.startswith((".", "/", "~")) or (not isinstance(named, Folder) and path.exists())
+    return named if plainly or ("/" in text and path.exists()) else source_of(text)
+
+
+@asynccontextmanager
+async def realised(
+    settings: Settings, backend: SandboxBackend, name: Backend, spec: SandboxSpec, image: str | None
+) -> AsyncIterator[SandboxSpec]:
+    """The spec on that image, which is kept while the context lasts. Raises SandboxError where it cannot be had."""
+    if image is None:
+        yield spec
+        return
+    source, config = image_of(image, Path.cwd()), settings.sandbox.images
+    state = settings.daemon.state if _writable(settings.daemon.state) else _ours(settings).daemon.state
+    async with image_engine(backend) as engine:
+        realiser = Realiser(name, engine, shelves_in(state, config).images, config)
+        async with realiser.realise(source) as found:
+            yield on_image(spec, found)
+
+
+def _writable(state: Path) -> bool:
+    """Whether this user's images may be kept there: those of a daemon of another user are not to be touched."""
+    there = next(place for place in (state, *state.parents) if place.exists())
+    return os.access(there, os.W_OK) and (there != state or there.stat().st_uid == os.geteuid())
 
 
 @asynccontextmanager

@@ -25,6 +25,8 @@ from swarm.cli.sandbox.given import (
     NetworkName,
     NetworkOption,
     backend_of,
+    image_of,
+    realised,
     settings_of,
     spec_of,
 )
@@ -93,6 +95,8 @@ def shell(
     wish = Wish(folder, keep, backend, network, image, ctx.meta.get(_COMMAND, ()))
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder} is no folder", "name the one whose copy is wanted, or none for an empty sandbox")
+    if image is not None:
+        image_of(image, Path.cwd())
     if keep is not None:
         _may_be_written(keep, folder)
     raise typer.Exit(door.run(_opened(settings, wish)))
@@ -116,10 +120,12 @@ async def _opened(settings: Settings, wish: Wish) -> int:
 async def _sandbox(
     settings: Settings, wish: Wish, workspace: Workspace, base: SealedTree | None
 ) -> AsyncIterator[Sandbox]:
-    spec = spec_of(settings, wish.network, wish.image)
     async with backend_of(settings, wish.backend, wish.network) as backend:
         test = await backend.self_test()
-        async with backend.open(spec, workspace.checkout(base.base) if base else None) as box:
+        async with (
+            realised(settings, backend, test.backend, spec_of(settings, wish.network), wish.image) as spec,
+            backend.open(spec, workspace.checkout(base.base) if base else None) as box,
+        ):
             if sys.stdin.isatty() and not wish.command:
                 screen.hint(
                     f"a {test.backend} sandbox ({len(test.proved)} claims proved), network {wish.network.value}, "

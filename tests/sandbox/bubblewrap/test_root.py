@@ -72,8 +72,10 @@ def test_an_image_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         image_root(tmp_path / "file")
 
 
-def test_a_name_is_no_image_and_shows_the_machines_own_system() -> None:
-    assert root_of("agent-swarm/base:1", {}) == root_of(None, {}) == system_root()
+def test_a_name_is_never_taken_for_the_machines_own_system() -> None:
+    with pytest.raises(SandboxUnavailableError, match="only a name; mend: "):
+        root_of("agent-swarm/base:1", {})
+    assert root_of(None, {}) == system_root()
     assert root_of(None, {"/opt/t": "/srv/t"}).arguments[-3:] == ("--ro-bind", "/mnt/mounts/0", "/opt/t")
 
 

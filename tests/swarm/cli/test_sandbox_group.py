@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
-from sandbox.errors import SandboxUnavailableError
+from sandbox.errors import ImageError, SandboxUnavailableError
 from sandbox.images.shelf import Kept
+from sandbox.images.sources import Archive, Dockerfile, Folder, Reference
 from sandbox.reaping import prune_plan
 from sandbox.types import LeftBehind, SelfTest
 from swarm.cli import app
-from swarm.cli.sandbox import doctor, machine, prune
+from swarm.cli.sandbox import doctor, given, machine, prune
 
 SESSION = """
 import asyncio, sys
@@ -162,7 +165,7 @@ def test_a_file_with_sandbox_alone_is_enough_for_these_commands(swarm, tmp_path:
     assert "not read" not in ran.err
 
 
-@pytest.mark.parametrize("words", [("explain", "--json"), ("shell", ".", "--", "true")])
+@pytest.mark.parametrize("words", [("explain", "--json"), ("shell", "/nonexistent")])
 def test_a_checkouts_own_swarm_toml_opens_nothing_of_this_machine(swarm, tmp_path: Path, words: tuple) -> None:
     """It could show its mounts any folder, and let packages out to any host: what locks it in is not its own to say."""
     (tmp_path / "swarm.toml").write_text('[sandbox]\nbackend = "dokcer"\n[sandbox.mounts]\n"/opt/x" = "/root"\n')
@@ -269,6 +272,43 @@ def test_the_machine_is_told_line_by_line() -> None:
     assert machine._landlock(0).level == machine._landlock(4).level == "warn"
     assert machine._groups("").level == "fail"
     assert machine._groups("1 2 0:1 / /sys/fs/cgroup rw - cgroup2 none rw").text == "version 2"
+
+
+def test_an_image_may_be_named_or_be_a_path_from_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "ctx").mkdir()
+    for name in ("ctx/Dockerfile", "ctx/a.tar.gz", "python"):
+        (tmp_path / name).touch()
+    assert given.image_of("python", tmp_path) == Reference(name="python")
+    assert given.image_of("team/python:3", tmp_path) == Reference(name="team/python:3")
+    assert given.image_of("ctx/Dockerfile", tmp_path) == Dockerfile(file="Dockerfile", folder=tmp_path / "ctx")
+    assert given.image_of("ctx/a.tar.gz", tmp_path) == Archive(path=tmp_path / "ctx/a.tar.gz")
+    assert given.image_of("./ctx", tmp_path) == given.image_of(str(tmp_path / "ctx"), Path("/"))
+    assert isinstance(given.image_of("./nowhere", tmp_path), Folder)
+    with pytest.raises(ImageError):
+        given.image_of("not an image", tmp_path)
+
+
+@pytest.mark.root
+def test_the_shell_opens_what_the_image_holds_and_refuses_what_it_cannot_open(swarm, tmp_path: Path) -> None:
+    words = ("sandbox", "shell", "--backend", "bwrap", "--image")
+    root = tmp_path / "root"
+    for program in ("sh", "cat"):
+        linked = subprocess.run(["ldd", f"/bin/{program}"], capture_output=True, text=True, check=True).stdout
+        for file in (f"/bin/{program}", *(word for word in linked.split() if word.startswith("/"))):
+            (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, root / file[1:])
+    (root / "opt").mkdir()
+    (root / "opt" / "mark").write_text("of the image")
+    shown = swarm(*words, "./root", "--", "/bin/cat", "/opt/mark", cwd=tmp_path)
+    assert (shown.code, shown.out) == (0, "of the image"), shown.err
+    with tarfile.open(tmp_path / "root.tar.gz", "w:gz") as tar:
+        tar.add(root, ".")
+    packed = swarm(*words, "root.tar.gz", "--", "/bin/cat", "/opt/mark", cwd=tmp_path)
+    assert (packed.code, packed.out) == (0, "of the image"), packed.err
+    for absent in ("./nowhere", "agent-swarm/nowhere:1", "/nowhere.tar"):
+        refused = swarm(*words, absent, "--", "/bin/cat", "/etc/hostname", cwd=tmp_path)
+        assert (refused.code, refused.out) == (9, ""), refused.err
+        assert "mend: " in refused.err
 
 
 @pytest.mark.root

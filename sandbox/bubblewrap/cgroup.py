@@ -306,8 +306,14 @@ def _set(group: Group, file: str, value: str) -> None:
     """Write one setting; a name that ends in ``?`` may be absent (kernels without swap accounting)."""
     name = file.rstrip("?")
     for folder in group.folders:
-        if (folder / name).exists():
-            (folder / name).write_text(value)
-            return
+        try:
+            descriptor = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
+        return
     if name == file:
         raise FileNotFoundError(2, f"no {name} below {group.folders[0]}")

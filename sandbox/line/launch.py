@@ -67,7 +67,7 @@ def first_bytes(
         "work": start.work.encode(),
         "home": start.home.encode(),
         "sweep": start.sweep,
-        "host": process_namespace(),
+        "host": _own_namespace(),
         "landlock": None if start.landlock is None else {k: _plain(v) for k, v in start.landlock.items()},
         "tar": tuple(word.encode() for word in start.tar),
         "ports": tuple(ports),
@@ -91,6 +91,12 @@ def encoded(text: str) -> bytes:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, bool) else tuple(value)
+
+
+@cache
+def _own_namespace() -> tuple[str, int]:
+    """Ours, which a process never leaves."""
+    return process_namespace()
 
 
 @cache

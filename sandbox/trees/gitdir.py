@@ -1,17 +1,25 @@
 """Runs git on a trusted git directory, and only there: no hook, no configuration but our own, no network, no prompt.
 
 Git is called as a program, since what is needed here is plumbing (fast-import, pack-objects, check-ignore) that no
-binding offers whole. It is never pointed at a folder that an agent could write to.
+binding offers whole. It is never pointed at a folder that an agent could write to. What it reads may be hostile all the
+same (trees without end, deltas of nothing, rules that take for ever), so each call has limits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import os
+import resource
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from sandbox.errors import WorkspaceError
+from sandbox.types import MIB
 
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -46,25 +54,52 @@ _SETTINGS = (
     "maintenance.auto=false",
     "transfer.fsckObjects=true",
     "fastimport.unpackLimit=1000",  # loose objects can be pruned one by one, a pack only as a whole
+    # Memory that does not grow with what is read, nor with the number of processors.
+    "core.bigFileThreshold=32m",
+    "core.packedGitWindowSize=32m",
+    "core.packedGitLimit=256m",
+    "core.preloadIndex=false",
+    "index.threads=1",
+    "pack.threads=2",
+    "pack.windowMemory=128m",
 )
+_CHUNK = 256 * 1024
+_WORDS = 4096  # bytes of standard error that are kept
 
 
-async def tracked_files(folder: Path) -> tuple[bytes, ...] | None:
+@dataclass(frozen=True)
+class Limits:
+    """What one call may use: seconds of the clock and of a processor, bytes of memory and of output.
+
+    ``seconds`` is None where somebody else sets the pace, who gives or takes a stream.
+    """
+
+    seconds: float | None = 600.0
+    processor: int = 600
+    memory: int = 4096 * MIB
+    output: int = 128 * MIB
+
+
+USUAL = Limits()
+STREAM = Limits(seconds=None, processor=1800)
+PACK = Limits(processor=1800, seconds=1800.0, output=4096 * MIB)
+
+
+class GitLimitError(WorkspaceError):
+    """A call of git's was ended since it used more than it may."""
+
+
+async def tracked_files(folder: Path, seconds: float = 60.0) -> tuple[bytes, ...] | None:
     """What the person's own checkout at ``folder`` tracks below it; None where it is no checkout.
 
     The one call outside a directory of ours: it reads the index alone, with our settings over those of the checkout.
-    Raises WorkspaceError with git's own words, for example where the checkout belongs to another user.
+    Raises WorkspaceError with git's own words, for example where the checkout belongs to another user, GitLimitError
+    where it does not answer within ``seconds``.
     """
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-    process = await asyncio.create_subprocess_exec(
-        *("git", "-C", str(folder), *settings, "ls-files", "-z", "--cached"),
-        env=_ENVIRONMENT,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    if process.returncode == 0:
+    argv = ["git", "-C", str(folder), *settings, "ls-files", "-z", "--cached"]
+    code, out, err = await _called(argv, _once(b""), limits=Limits(seconds=seconds))
+    if code == 0:
         return tuple(dict.fromkeys(out.split(b"\0")[:-1]))
     if b"not a git repository" in err:
         return None
@@ -97,35 +132,16 @@ class GitDir:
         env: Mapping[str, str] | None = None,
         accept: tuple[int, ...] = (0,),
         cwd: Path | None = None,
-        within: float | None = None,
+        limits: Limits = USUAL,
     ) -> bytes:
         """Standard output of one call. Raises WorkspaceError with git's own words when it fails.
 
-        Raises TimeoutError where it takes more than ``within`` seconds; it is killed then.
+        Raises GitLimitError where it uses more than ``limits``.
         """
-        process = await asyncio.create_subprocess_exec(
-            *self.argv(*args),
-            env=_ENVIRONMENT | dict(env or {}),
-            cwd=cwd or "/",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(within):
-                if isinstance(stdin, bytes):
-                    out, err = await process.communicate(stdin)
-                else:
-                    feeding = asyncio.create_task(_feed(process, stdin))
-                    out, err = await _read_both(process)
-                    await feeding
-                    await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode not in accept:
-            said = err.decode("utf-8", "replace").strip()[-500:] or f"exit status {process.returncode}"
+        stream = _once(stdin) if isinstance(stdin, bytes) else stdin
+        code, out, err = await _called(self.argv(*args), stream, env=env or {}, cwd=cwd, limits=limits)
+        if code not in accept:
+            said = err.decode("utf-8", "replace").strip()[-500:] or f"exit status {code}"
             raise WorkspaceError(f"git {args[0]} failed in {self.path}: {said}")
         return out
 
@@ -135,15 +151,8 @@ class GitDir:
 
     async def blobs(self, ids: list[str]) -> AsyncGenerator[tuple[int, AsyncIterator[bytes]], None]:
         """Size and content of each object, in order. Read each content to its end before asking for the next."""
-        process = await asyncio.create_subprocess_exec(
-            *self.argv("cat-file", "--batch", "--buffer"),
-            env=_ENVIRONMENT,
-            cwd="/",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=256 * 1024,
-        )
+        process = await _started(self.argv("cat-file", "--batch", "--buffer"), STREAM)
+        words = asyncio.create_task(_last_words(process))
         asked = "".join(f"{oid}\n" for oid in ids).encode()
         feeding = asyncio.create_task(_feed(process, _once(asked)))
         out = process.stdout
@@ -158,14 +167,7 @@ class GitDir:
             await feeding
             ending = True
         finally:
-            feeding.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await feeding
-            # Killing one that ends by itself would take its status away from asyncio, which then complains in the log.
-            if not ending and process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-            await process.communicate()
+            await _over(process, feeding, words, ended=ending)
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:
@@ -175,7 +177,7 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 async def _content(out: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
     left = size + 1  # the line feed that ends each object
     while left:
-        chunk = await out.read(min(left, 256 * 1024))
+        chunk = await out.read(min(left, _CHUNK))
         if not chunk:
             raise WorkspaceError("git cat-file ended early")
         left -= len(chunk)
@@ -199,8 +201,103 @@ async def _feed(process: asyncio.subprocess.Process, stream: AsyncIterator[bytes
             await stdin.wait_closed()
 
 
-async def _read_both(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def _called(
+    argv: Sequence[str],
+    stdin: AsyncIterator[bytes],
+    *,
+    limits: Limits,
+    env: Mapping[str, str] = MappingProxyType({}),
+    cwd: Path | None = None,
+) -> tuple[int, bytes, bytes]:
+    """Exit status, output and last words of a git that is gone afterwards. Raises GitLimitError."""
+    process = await _started(argv, limits, env, cwd)
+    feeding, words = asyncio.create_task(_feed(process, stdin)), asyncio.create_task(_last_words(process))
+    ended = False
+    try:
+        async with asyncio.timeout(limits.seconds) as clock:
+            out = await _read(process, limits.output)
+            if out is None:
+                raise GitLimitError(f"{_named(argv)} had more than {limits.output} bytes to say")
+            await feeding
+            said = await words
+            code = await process.wait()
+            ended = True
+    except TimeoutError:
+        if clock.expired():
+            raise GitLimitError(f"{_named(argv)} took more than {limits.seconds:g} s") from None
+        raise
+    finally:
+        await _over(process, feeding, words, ended=ended)
+    if code < 0:
+        raise GitLimitError(
+            f"{_named(argv)} was ended by signal {-code}, at {limits.processor} s of a processor's time"
+        )
+    if code and b"ut of memory" in said:
+        raise GitLimitError(f"{_named(argv)} needed more than {limits.memory} bytes of memory")
+    return code, out, said
+
+
+async def _started(
+    argv: Sequence[str], limits: Limits, env: Mapping[str, str] = MappingProxyType({}), cwd: Path | None = None
+) -> asyncio.subprocess.Process:
+    """With its limits, before the first byte is fed to it. Nothing between the start and the caller's ``try`` waits."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        env=_ENVIRONMENT | dict(env),
+        cwd=cwd or "/",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=_CHUNK,
+        start_new_session=True,
+    )
+    with contextlib.suppress(ProcessLookupError):  # it is that fast
+        for kind, most in ((resource.RLIMIT_CPU, limits.processor), (resource.RLIMIT_AS, limits.memory)):
+            _, hard = resource.prlimit(process.pid, kind)
+            least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(process.pid, kind, (least, least))
+    return process
+
+
+async def _over(process: asyncio.subprocess.Process, *tasks: asyncio.Task[Any], ended: bool) -> None:
+    """Let nothing of it go on.
+
+    Killing one that ends by itself would take its status away from asyncio, which then complains in the log.
+    """
+    if not ended and process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await process.communicate()  # what nobody reads would keep asyncio from seeing its end
+
+
+async def _read(process: asyncio.subprocess.Process, most: int) -> bytes | None:
+    """All that it says; None for more than it may."""
     assert process.stdout is not None  # noqa: S101 - as above
+    out = bytearray()
+    while chunk := await process.stdout.read(_CHUNK):
+        out += chunk
+        if len(out) > most:
+            return None
+    return bytes(out)
+
+
+async def _last_words(process: asyncio.subprocess.Process) -> bytes:
     assert process.stderr is not None  # noqa: S101 - as above
-    out, err = await asyncio.gather(process.stdout.read(), process.stderr.read())
-    return out, err
+    said = b""
+    while chunk := await process.stderr.read(_CHUNK):
+        said = (said + chunk)[-_WORDS:]
+    return said
+
+
+def _named(argv: Sequence[str]) -> str:
+    """The call without our settings."""
+    words = iter(argv[1:])
+    for word in words:
+        if word in {"-c", "-C"}:
+            next(words)
+        elif not word.startswith("-"):
+            return f"git {word}"
+    return "git"

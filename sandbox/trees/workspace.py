@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from sandbox.errors import WorkspaceError
-from sandbox.trees.gitdir import GitDir
+from sandbox.trees.gitdir import PACK, STREAM, GitDir, GitLimitError, Limits
 from sandbox.trees.names import normal, shown
 from sandbox.trees.sealing import GITLINK, Blob, Found, Furniture, fit, harvest
 from sandbox.trees.tarball import END, TarReader, header, padding
@@ -20,6 +21,8 @@ from sandbox.types import MIB, SealedTree
 _KEPT_TEMPLATES = 8
 _LOOSE = 256 * MIB
 _CHUNK = 256 * 1024
+_RULES, _RULE = 4096, MIB  # files of ignore rules, and bytes of one of them
+_DIFF = Limits(seconds=60.0)
 _LEFT_OUT = "Left-Out: "
 _CONFIG = b"""[core]
 \trepositoryformatversion = %d
@@ -53,7 +56,9 @@ class Workspace:
         await self._git.create(sha256=len(commit) == 64)
         head, rest = await _first(pack)
         if head:
-            await self._git.run("index-pack", "--stdin", "--strict", "--fix-thin", stdin=_joined(head, rest))
+            await self._git.run(
+                "index-pack", "--stdin", "--strict", "--fix-thin", stdin=_joined(head, rest), limits=STREAM
+            )
         if not await self.has(commit):
             raise WorkspaceError(f"the pack does not hold commit {commit}")
         await self._git.run("rev-list", "--objects", "--quiet", commit, "--not", "--all")
@@ -104,9 +109,9 @@ class Workspace:
 
     async def checkout_tree(self, tree: str, base: str) -> AsyncIterator[bytes]:
         """The same for a tree made on ``base``: the ``.git`` inside still stands at the base."""
+        entries = await self._entries(tree)  # first: it finds out whether a tree has an end
         template = await self._template(base)
         when = int(await self._git.line("log", "-1", "--format=%ct", base))
-        entries = await self._entries(tree)
         with template.open("rb") as ready:
             while chunk := ready.read(_CHUNK):
                 yield chunk
@@ -131,14 +136,12 @@ class Workspace:
             untracked = [path for path in gathered.found if path not in before]
             try:
                 ignored = await self._ignored(before, untracked)
-            except TimeoutError:
+            except GitLimitError as error:
                 ignored = set()
-                gathered.notes.append(
-                    f".gitignore (its rules took more than {self._patience:g} s, and left nothing out)"
-                )
+                gathered.notes.append(f".gitignore (its rules left nothing out: {error})")
             after = fit(gathered, ignored, before, limit=limit)
             new = {found.oid: found for path, found in gathered.found.items() if path in after}
-            await self._git.run("fast-import", "--quiet", stdin=_blobs(gathered.spool, new))
+            await self._git.run("fast-import", "--quiet", stdin=_blobs(gathered.spool, new), limits=PACK)
         tree = await self._write_tree(after)
         return await self._sealed(base, tree, tuple(gathered.notes))
 
@@ -180,14 +183,16 @@ class Workspace:
             await self._git.run("prune", "--expire=now")
 
     async def diff(self, base: str, tree: str) -> str:
-        """A unified diff from a commit to a tree, for people."""
-        out = await self._git.run("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", base, tree)
+        """A unified diff from a commit to a tree, for people. Raises GitLimitError where that is too much."""
+        out = await self._git.run(
+            "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", base, tree, limits=_DIFF
+        )
         return out.decode("utf-8", "replace")
 
     async def patch(self, base: str, tree: str) -> bytes:
         """The same with every byte in it, for `git apply`."""
         how = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--binary", "--full-index")
-        return await self._git.run("diff", *how, base, tree)
+        return await self._git.run("diff", *how, base, tree, limits=PACK)
 
     async def _entries(self, tree: str) -> dict[bytes, Blob]:
         out = await self._git.run("ls-tree", "-r", "-z", "--full-tree", tree)
@@ -221,26 +226,32 @@ class Workspace:
         yield bytes(out)
 
     async def _ignored(self, base: Mapping[bytes, Blob], paths: list[bytes]) -> set[bytes]:
-        """Which paths the base's own ignore rules name, asked in a folder that holds those rule files alone."""
+        """Which paths the base's own ignore rules name, asked in a folder that holds those rule files alone.
+
+        Raises GitLimitError where they are too many, too large or take too long.
+        """
         rules = {path: blob for path, blob in base.items() if path.rsplit(b"/", 1)[-1] == b".gitignore"}
         rules = {path: blob for path, blob in rules.items() if blob.mode.startswith("100") and normal(path) == path}
         if not rules or not paths:
             return set()
+        if len(rules) > _RULES:
+            raise GitLimitError(f"there are more than {_RULES} files of them")
         with tempfile.TemporaryDirectory(prefix="agent-swarm-ignore-") as folder:
             blobs = self._git.blobs([blob.oid for blob in rules.values()])
             async with aclosing(blobs):
                 names = iter(rules)
-                async for _, content in blobs:
-                    target = Path(folder) / next(names).decode("utf-8", "surrogateescape")
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(b"".join([chunk async for chunk in content]))
+                async for size, content in blobs:
+                    name = next(names)
+                    if size > _RULE:
+                        raise GitLimitError(f"{shown(name)} is larger than {_RULE} bytes")
+                    _put(Path(folder) / os.fsdecode(name), b"".join([chunk async for chunk in content]))
             out = await self._git.run(
                 *("check-ignore", "-z", "--stdin", "--no-index"),
                 stdin=b"".join(b"./" + path + b"\0" for path in paths),  # "./" keeps a name from being pathspec magic
                 env={"GIT_WORK_TREE": folder, "GIT_INDEX_FILE": f"{folder}/.git-index", "GIT_LITERAL_PATHSPECS": "0"},
                 accept=(0, 1),
                 cwd=Path(folder),
-                within=self._patience,
+                limits=Limits(seconds=self._patience),
             )
         return {path.removeprefix(b"./") for path in out.split(b"\0")[:-1]}
 
@@ -255,7 +266,7 @@ class Workspace:
         base_tree = await self._git.line("rev-parse", f"{base}^{{tree}}")
         changed = await self._git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", base_tree, tree)
         wanted = f"{tree}\n^{base_tree}\n".encode()
-        pack = await self._git.run("pack-objects", "--revs", "--stdout", "--quiet", stdin=wanted)
+        pack = await self._git.run("pack-objects", "--revs", "--stdout", "--quiet", stdin=wanted, limits=PACK)
         return SealedTree(
             base=base,
             tree=tree,
@@ -291,14 +302,22 @@ class Workspace:
         objects = f"{base}\n" if whole else await self._git.line("rev-list", "--objects", "--max-count=1", base)
         ids = "".join(f"{line.split(' ', 1)[0]}\n" for line in objects.splitlines())
         how = ("--revs",) if whole else ()
-        pack = await self._git.run("pack-objects", *how, "--stdout", "--quiet", stdin=ids.encode())
-        await inner.run("index-pack", "--stdin", stdin=pack)
+        pack = await self._git.run("pack-objects", *how, "--stdout", "--quiet", stdin=ids.encode(), limits=PACK)
+        await inner.run("index-pack", "--stdin", stdin=pack, limits=PACK)
         await inner.run("update-ref", "refs/heads/agent", base)
         await inner.run("symbolic-ref", "HEAD", "refs/heads/agent")
         await inner.run("read-tree", base)
         extra = b"[extensions]\n\tobjectformat = sha256\n" if sha256 else b""
         (inner.path / "config").write_bytes(_CONFIG % int(sha256) + extra)
         shutil.rmtree(inner.path / "hooks", ignore_errors=True)
+
+
+def _put(target: Path, content: bytes) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    except OSError as error:  # a name that no file can have here, for one
+        raise GitLimitError(f"{shown(os.fsencode(target.name))} cannot be written: {error.strerror}") from error
 
 
 def _packed(folder: Path) -> bytes:

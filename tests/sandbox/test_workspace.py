@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import WorkspaceError
+from sandbox.trees.gitdir import GitLimitError
 from sandbox.trees.workspace import Workspace
+from sandbox.types import MIB
 
 LIMIT = 4 * 1024 * 1024
 
@@ -229,7 +231,37 @@ async def test_ignore_rules_that_never_come_to_an_end_lose_no_work(tmp_path: Pat
     forged = Forge().add(".gitignore", rule).add("a/" * 60 + "c", b"work").add("x.pyc", b"1")
     sealed = await workspace.seal(base, forged.stream(), limit=LIMIT)
     assert set(sealed.files) == {"a/" * 60 + "c", "x.pyc"}
-    assert sealed.left_out == (".gitignore (its rules took more than 0.5 s, and left nothing out)",)
+    assert sealed.left_out == (".gitignore (its rules left nothing out: git check-ignore took more than 0.5 s)",)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "why"),
+    [
+        (".gitignore", b"*.pyc\n" + b"#" * MIB, ".gitignore is larger than 1048576 bytes"),
+        (f"{'x' * 202}/" * 20 + ".gitignore", b"*.pyc\n", ".gitignore cannot be written: File name too long"),
+    ],
+)
+async def test_ignore_rules_that_cannot_be_asked_lose_no_work(
+    tmp_path: Path, path: str, content: bytes, why: str
+) -> None:
+    workspace = Workspace(tmp_path / "git")
+    base = (await workspace.begin(Forge().add(path, content).stream(), limit=LIMIT)).base
+    sealed = await workspace.seal(base, Forge().add(path, content).add("x.pyc", b"1").stream(), limit=LIMIT)
+    assert (sealed.files, sealed.left_out) == (("x.pyc",), (f".gitignore (its rules left nothing out: {why})",))
+
+
+async def test_a_tree_that_holds_itself_again_and_again_is_refused(origin: Path, tmp_path: Path) -> None:
+    """A git bomb: 13 objects that are ten million million files."""
+    oid = git(origin, "hash-object", "-w", "--stdin", stdin=b"x").decode().strip()
+    tree = git(origin, "mktree", stdin="".join(f"100644 blob {oid}\tf{n}\n" for n in range(10)).encode())
+    for _ in range(12):
+        below = tree.decode().strip()
+        tree = git(origin, "mktree", stdin="".join(f"040000 tree {below}\td{n}\n" for n in range(10)).encode())
+    commit = git(origin, "commit-tree", "-m", "x", tree.decode().strip()).decode().strip()
+    workspace = Workspace(tmp_path / "git")
+    await workspace.take_pack(git(origin, "pack-objects", "--revs", "--stdout", stdin=f"{commit}\n".encode()), commit)
+    with pytest.raises(GitLimitError, match="git ls-tree had more than"):
+        await whole(workspace.checkout(commit))
 
 
 async def test_hostile_entries_are_left_out_and_named(held) -> None:

@@ -1,0 +1,107 @@
+"""Each call of git's has limits, tells which one it met, and leaves no process, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.trees.gitdir import GitDir, GitLimitError, Limits, tracked_files
+from sandbox.types import MIB
+
+
+@pytest.fixture
+async def held(tmp_path: Path) -> GitDir:
+    made = GitDir(tmp_path / "git")
+    await made.create()
+    return made
+
+
+def children() -> set[str]:
+    """Processes of ours that are there, or that nobody has waited for."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+async def for_ever() -> AsyncIterator[bytes]:
+    while True:
+        await asyncio.sleep(0.01)
+        yield b"x\n"
+
+
+async def test_a_call_that_takes_too_long_is_ended(held: GitDir) -> None:
+    with pytest.raises(GitLimitError, match=r"^git hash-object took more than 0.2 s$"):
+        await held.run("hash-object", "--stdin", stdin=for_ever(), limits=Limits(seconds=0.2))
+    assert children() == set()
+
+
+async def test_a_call_that_says_too_much_is_ended_though_it_waits_for_more(held: GitDir) -> None:
+    oid = (await held.run("hash-object", "-w", "--stdin", stdin=b"x" * MIB)).decode().strip()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield f"{oid}\n".encode()
+
+    with pytest.raises(GitLimitError, match="git cat-file had more than 3145728 bytes to say"):
+        await held.run("cat-file", "--batch", stdin=endless(), limits=Limits(output=3 * MIB))
+    assert children() == set()
+
+
+async def test_a_call_that_needs_too_much_memory_or_time_of_a_processor_is_ended(held: GitDir) -> None:
+    async def endless(data: bytes) -> AsyncIterator[bytes]:
+        while True:
+            yield data
+
+    with pytest.raises(GitLimitError, match="git hash-object needed more than 67108864 bytes of memory"):
+        await held.run("hash-object", "--stdin", stdin=endless(bytes(MIB)), limits=Limits(memory=64 * MIB))
+    asked = endless(b"HEAD\n" * 10_000)
+    with pytest.raises(GitLimitError, match="git cat-file was ended by signal 9, at 1 s of a processor's time"):
+        await held.run("cat-file", "--batch-check", stdin=asked, limits=Limits(processor=1, output=4096 * MIB))
+    assert children() == set()
+
+
+async def test_a_cancelled_call_and_a_stream_that_breaks_leave_no_process(held: GitDir) -> None:
+    running = asyncio.create_task(held.run("hash-object", "--stdin", stdin=for_ever()))
+    await asyncio.sleep(0.2)
+    for _ in range(3):
+        running.cancel()
+        await asyncio.sleep(0)
+    await asyncio.gather(running, return_exceptions=True)
+    assert running.cancelled()
+
+    async def breaks() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await held.run("hash-object", "--stdin", stdin=breaks())
+    await asyncio.sleep(0.1)
+    assert children() == set()
+
+
+async def test_a_reader_of_objects_that_stops_early_leaves_no_process(held: GitDir) -> None:
+    oid = (await held.run("hash-object", "-w", "--stdin", stdin=b"x" * MIB)).decode().strip()
+    async for size, content in held.blobs([oid] * 100):
+        assert size == MIB
+        async for _ in content:
+            break
+        break
+    await asyncio.sleep(0.3)
+    assert children() == set()
+
+
+async def test_a_checkout_that_never_answers_holds_nobody_up(tmp_path: Path) -> None:
+    """A pipe as its configuration, which nobody writes to."""
+    (tmp_path / ".git" / "objects").mkdir(parents=True)
+    (tmp_path / ".git" / "refs").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    os.mkfifo(tmp_path / ".git" / "config")
+    with pytest.raises(GitLimitError, match=r"git ls-files took more than 0.2 s"):
+        await tracked_files(tmp_path, seconds=0.2)
+    asking = asyncio.create_task(tracked_files(tmp_path))
+    await asyncio.sleep(0.3)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert children() == set()

@@ -3,9 +3,10 @@
     python -m benchmarks.sandbox_ready [--quick]
 
 Each round starts every contender once, in turn: raw `bwrap ... true`, raw `bwrap ... python3`, our bubblewrap backend;
-raw `docker run ... true`, our Docker backend. All are closed between rounds, outside of the time taken. Warm ones are
-taken from a stock that is full. Forks are of a sandbox with 5,000 files of 10 kB. The last line is one JSON object;
-ratio_X is the cold median over the raw one. Exits with 1 where a ratio is over 1.5, warm over 30 ms or a fork over 50.
+raw `docker run ... true`, our Docker backend. All are closed between rounds, outside of the time taken, and each begins
+when the one before has been over for a tenth of a second. Warm ones are taken from a stock that is full. Forks are of a
+sandbox with 5,000 files of 10 kB. The last line is one JSON object; ratio_X is the cold median over the raw one. Exits
+with 1 where a ratio is over 1.5, warm over 30 ms or a fork over 50.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from sandbox.base import SandboxBackend
 from sandbox.warm.backend import WarmBackend
 
 FILES = 5_000
+APART = 0.1  # seconds between two starts, so that what is tidied up after one weighs on no other
 PATIENCE = 30.0  # seconds that a stock may take to fill
 WANTED_RATIO, WANTED_WARM, WANTED_FORK = 1.5, 30.0, 50.0
 
@@ -64,7 +66,9 @@ async def cold(rounds: int) -> dict[str, list[float]]:
                 if kind == "docker" and number % 3:  # an engine is slow, and raw bwrap needs many rounds
                     continue
                 for name, argv in raw[kind].items():
+                    await asyncio.sleep(APART)
                     times.setdefault(name, []).append(await ran(argv))
+                await asyncio.sleep(APART)
                 times.setdefault(f"{kind} cold", []).append(await opened(backend))
     return times
 

@@ -53,7 +53,7 @@ def _walls(profile: Profile, spec: SandboxSpec) -> Iterable[Row]:
     yield _row("system calls", calls, "seccomp=PROFILE (the engine's default is not enough)", "--seccomp FD")
     yield _row("files, second layer", _landlock(profile), *_both("Landlock, put on each command by the supervisor"))
     shown = f"each folder of {spec.image}, extracted" if spec.image else "/usr of the host and a few files of its /etc"
-    docker = f"read_only=true, image {spec.image or 'of the settings'}"
+    docker = f"read_only=true, {f'image {spec.image}' if spec.image else 'the configured image'}"
     yield _row("system", "read-only", docker, f"--ro-bind of {shown}, --remount-ro /")
     for folder in profile.folders:
         yield _folder(folder)

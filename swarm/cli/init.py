@@ -37,8 +37,8 @@ def init(
 ) -> None:
     """Find model servers on this machine and write a commented swarm.toml.
 
-    Looks at the usual ports of vLLM, llama.cpp, Ollama, LM Studio and SGLang on loopback; without any, the file joins
-    the embedded model.
+    Looks at loopback ports of vLLM, llama.cpp, Ollama, LM Studio and SGLang.
+    Where none of them answers, the file joins the embedded model.
     """
     if output.exists() and not force:
         raise ConfigError(

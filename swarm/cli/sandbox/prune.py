@@ -70,7 +70,7 @@ async def _pruned(settings: Settings, *, dry: bool, all_owners: bool, cache: boo
             try:
                 backend = await stack.enter_async_context(chosen_backend(config, state=settings.daemon.state))
             except SandboxUnavailableError as error:
-                absent[name] = str(error)
+                absent[name] = str(error).splitlines()[-1].strip().removeprefix(f"{name}: ")
                 continue
             found[name] = prune_plan(await backend.left_behind(), all_owners=all_owners)
             going = {left.name for left in found[name].removed}
@@ -123,7 +123,7 @@ def _print(plan: Plan) -> None:
     elif plan.found:
         screen.say("nothing was left behind")
     for name, why in plan.absent.items():
-        screen.hint(f"{name} could not be asked: {why.splitlines()[-1].strip()}")
+        screen.hint(f"{name} could not be asked: {why}")
     if any(row[0] == "would go" for row in rows):
         screen.hint("nothing was touched; to remove these, say the same with --yes")
     if any(row[0] == "not gone" for row in rows):

@@ -68,7 +68,7 @@ def shell(
         Path | None,
         typer.Argument(
             help="Folder to copy in: what a git checkout tracks, else all of it. Without it the sandbox is empty.",
-            metavar="[DIR]",
+            metavar="DIR",
             show_default=False,
         ),
     ] = None,
@@ -88,8 +88,10 @@ def shell(
 ) -> None:
     """Open a sandbox as agents get it, and type commands into it; or run one COMMAND and leave.
 
-    DIR itself is never touched: the sandbox has a copy, and it is gone at the end. Folder and variables last from line
-    to line. Ctrl-C ends the running command; exit, or Ctrl-D, leaves. The exit code is that of the last command.
+    DIR itself is never touched: the sandbox has a copy, which goes at the end.
+    Folder and variables last from line to line; output comes whole.
+    Ctrl-C ends the running command; exit, or Ctrl-D, leaves.
+    The exit code is that of the last command.
     """
     settings = settings_of(ctx, config)
     wish = Wish(folder, keep, backend, network, image, ctx.meta.get(_COMMAND, ()))

@@ -225,13 +225,13 @@ def test_what_cannot_be_is_refused_before_anything_starts(swarm, tmp_path: Path,
 def test_prune_tells_what_stays_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     mine = LeftBehind(name="swarm-a", labels={}, created=time.time() - 7200, living=False, ours=True)
     work = LeftBehind(name="swarm-b", labels={"kind": "work", "attempt": "t/1"}, created=1.0, living=True, ours=True)
-    plan = prune.Plan({"bwrap": prune_plan([mine, work])}, {"docker": "no engine\n  answers"})
+    plan = prune.Plan({"bwrap": prune_plan([mine, work])}, {"docker": "no engine answers"})
     prune._print(plan)
     told = capsys.readouterr()
     assert [line.split()[0] for line in told.out.splitlines()[1:]] == ["stays", "would"]
     assert "work of attempt t/1" in told.out
     assert "2.0 h" in told.out
-    assert "docker could not be asked: answers" in told.err
+    assert "docker could not be asked: no engine answers" in told.err
     assert "--yes" in told.err
     document = json.loads(json.dumps(prune._document(plan)))
     assert document["dry_run"] is True

@@ -177,5 +177,6 @@ async def test_a_fork_that_is_cancelled_at_any_moment_leaves_the_source_writable
             await asyncio.gather(task, return_exceptions=True)
             await box.write("f", str(delay).encode())
             assert await box.read("f") == str(delay).encode()
-        await asyncio.wait([backend._seats._making])
+        if backend._seats._making is not None:  # none is made where the last fork to take one did not come that far
+            await asyncio.wait([backend._seats._making])
         assert open_files() <= before + 1, "the one place made ahead"

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +28,9 @@ from sandbox.types import Frozen
 QUICK, USUAL, SLOW = 12, 60, 1800  # seconds of silence after which a call is given up
 _LINES = 20  # of a failed build that are told
 _READ = 1 << 20
+_LONGEST = 4096  # characters of one piece of its output
 _BUILD_MEMORY = 4 << 30  # bytes for each step of a build
+_BUILD_SECONDS = 3600
 
 _Result = TypeVar("_Result")
 
@@ -296,20 +299,26 @@ class Engine:
                     pull=False,
                     decode=True,
                 )
-                return _built(steps)
+                with contextlib.closing(steps):
+                    return _built(steps, time.monotonic() + _BUILD_SECONDS)
 
         return await self._call(act, pace=SLOW)
 
-    async def export_image(self, name: str, target: Path) -> None:
-        """An image's whole root file system as a tar, from a container that is never started. Raises SandboxError."""
+    async def export_image(self, name: str, target: Path, most: int) -> None:
+        """An image's whole root file system as a tar, from a container that is never started. Raises SandboxError.
+
+        So does one of more than ``most`` bytes: files with holes are small in the engine, and come with every zero.
+        """
 
         def act(client: docker.DockerClient) -> None:
             made = client.api.create_container(
                 name, ["-"], host_config=client.api.create_host_config(network_mode="none")
             )
             try:
-                with target.open("wb") as file:
-                    for chunk in client.api.export(made["Id"], chunk_size=_READ):
+                with target.open("wb") as file, contextlib.closing(client.api.export(made["Id"], _READ)) as stream:
+                    for chunk in stream:
+                        if file.tell() + len(chunk) > most:
+                            raise SandboxError(f"the file system of the image {name} is larger than {most} bytes")
                         file.write(chunk)
             finally:
                 client.api.remove_container(made["Id"], force=True, v=True)
@@ -384,14 +393,20 @@ def _tag(name: str) -> str | None:
     return None if ":" in name.rpartition("/")[2] or "@" in name else "latest"
 
 
-def _built(steps: Iterator[dict[str, Any]]) -> str:
-    """The id of what was built. A stream is read to its end, since the SDK would leave the connection open."""
+def _built(steps: Iterator[dict[str, Any]], until: float) -> str:
+    """The id of what was built. A stream is read to its end, since the SDK would leave the connection open.
+
+    But for one that goes on after ``until``, by the monotonic clock: the engine ends a build that nobody listens to.
+    """
     lines: list[str] = []
     made = error = ""
     for step in steps:
         error = error or str(step.get("error", "")).strip()
         made = str((step.get("aux") or {}).get("ID", made))
-        lines = [*lines, *str(step.get("stream", "")).rstrip().splitlines()][-_LINES:]
+        lines = [*lines, *str(step.get("stream", ""))[-_LONGEST:].rstrip().splitlines()][-_LINES:]
+        if time.monotonic() > until:
+            error = f"it was not done after {_BUILD_SECONDS} s"
+            break
     if error or not made:
         words = "\n".join([*lines, error or "the engine named no image"])
         raise SandboxError(f"the image could not be built:\n{words}")

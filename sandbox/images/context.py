@@ -61,8 +61,11 @@ async def write_context(
     return recipe
 
 
-def pack_folder(folder: Path, target: Path) -> None:
-    """A folder of the operator's as a tar, the same for the same content. Raises ImageError."""
+def pack_folder(folder: Path, target: Path, room: int) -> None:
+    """A folder of the operator's as a tar, the same for the same content. Raises ImageError, also over ``room`` bytes.
+
+    Holes in its files become zeros.
+    """
     if not folder.is_dir():
         raise ImageError(f"there is no folder {folder}; mend: correct the setting, or put one there")
     try:
@@ -70,28 +73,35 @@ def pack_folder(folder: Path, target: Path) -> None:
             for above, folders, files in os.walk(folder):
                 folders.sort()
                 for name in sorted([*folders, *files]):
-                    _add(tar, Path(above, name), folder)
+                    room -= _add(tar, Path(above, name), folder, room)
     except OSError as error:
         raise ImageError(f"{folder} cannot be read: {error}") from error
 
 
-def _add(tar: tarfile.TarFile, path: Path, folder: Path) -> None:
+def _add(tar: tarfile.TarFile, path: Path, folder: Path, room: int) -> int:
+    """Bytes that it takes."""
     tar.inodes = {}  # type: ignore[attr-defined]  # no hard links: each path stands for itself
     info = tar.gettarinfo(path, str(path.relative_to(folder)))
     if info is None or not (info.isreg() or info.isdir() or info.issym()):
-        return
+        return 0
     info.uid = info.gid = 0
     info.mtime = 0
     info.uname = info.gname = ""
+    if info.size > room:
+        raise ImageError(f"there is no room on the disk for what {folder} holds")
     if info.isreg():
         with path.open("rb") as content:
             tar.addfile(info, content)
     else:
         tar.addfile(info)
+    return info.size
 
 
-async def wrapped(rootfs: Path, target: Path) -> None:
-    """A file system's tar as an archive of an image of one layer, which has the same id for the same content."""
+async def wrapped(rootfs: Path, target: Path, room: int) -> None:
+    """A file system's tar as an archive of an image of one layer, which has the same id for the same content.
+
+    Raises ImageError where that would take more than ``room`` bytes: it is there twice for a while, unpacked.
+    """
     plain = target.with_suffix(".layer")
     digest = hashlib.sha256()
     with plain.open("wb") as out:
@@ -99,6 +109,8 @@ async def wrapped(rootfs: Path, target: Path) -> None:
             async for chunk in stream:
                 digest.update(chunk)
                 out.write(chunk)
+                if 2 * out.tell() > room:
+                    raise ImageError(f"there is no room on the disk for what {rootfs} unpacks to")
     config: dict[str, Any] = {
         "architecture": MACHINES.get(platform.machine(), platform.machine()),
         "os": "linux",

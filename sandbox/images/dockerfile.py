@@ -30,6 +30,7 @@ _ARGUMENT = re.compile(
 _COPY_FLAG = re.compile(r"--(?:chown|chmod)=[\w:.-]+\Z", re.ASCII)
 _FROM_FLAG = re.compile(r"--from=(?P<stage>[A-Za-z0-9][A-Za-z0-9_.-]*)\Z")
 _COPIED = re.compile(r"[\w./*?\[\]+,=~@%-]+\Z")  # no colon, so no address; no quote, variable or escape
+_REPOSITORY = re.compile(r"(?i)@|\.git\b|\A(?:www\.)?(?:github|gitlab|bitbucket)\.")  # what ADD might fetch with git
 _BUILDERS_OWN = ("BUILDKIT_", "DOCKERFILE_", "BUILDAH_")  # BUILDKIT_SYNTAX names a frontend that is fetched and run
 
 
@@ -163,7 +164,8 @@ class _Reading:
         words = rest.split()
         flags = [each for each in words if each.startswith("--")]
         names = words[len(flags) :]
-        if len(names) < 2 or any(not _COPIED.match(each) or each.startswith("--") for each in names):
+        fetched = word == "ADD" and any(_REPOSITORY.search(each) for each in names)
+        if fetched or len(names) < 2 or any(not _COPIED.match(each) or each.startswith("--") for each in names):
             raise ImageError(f"a repository's Dockerfile may copy its own files alone, plainly named: {line[:200]!r}")
         return " ".join([*(self._flag(each, word) for each in flags), *names])
 

@@ -25,5 +25,5 @@ class ImageEngine(Protocol):
     async def build_image(self, context: Path, dockerfile: str, args: Mapping[str, str], network: str) -> str:
         """Build an image from a tar of its context; its id. Raises SandboxError with the last lines of the build."""
 
-    async def export_image(self, id: str, target: Path) -> None:  # noqa: A002 - the engine's own word
-        """Write the image's file system as a tar; nothing of it is run."""
+    async def export_image(self, id: str, target: Path, most: int) -> None:  # noqa: A002 - the engine's own word
+        """Write the image's file system as a tar; nothing of it is run. SandboxError for more than ``most`` bytes."""

@@ -115,7 +115,7 @@ class Realiser:
         engine, spare = self._engine(source), stack.enter_context(self.shelf.spare())
         context, args = spare / "context.tar", source.args
         if source.folder is not None:
-            await asyncio.to_thread(pack_folder, source.folder / source.context, context)
+            await asyncio.to_thread(pack_folder, source.folder / source.context, context, self.shelf.room())
         elif checkout is not None:
             read = partial(read_dockerfile, args=source.args)
             recipe = await write_context(checkout.stream(), source.context, source.file, context, read)
@@ -144,7 +144,7 @@ class Realiser:
                 contents = await asyncio.to_thread(asyncio.run, look(archive))
                 if not contents.image:
                     whole = stack.enter_context(self.shelf.spare()) / "image.tar"
-                    await asyncio.to_thread(asyncio.run, wrapped(archive, whole))
+                    await asyncio.to_thread(asyncio.run, wrapped(archive, whole, self.shelf.room()))
                     archive = whole
                 known = await engine.load_image(archive)
                 self._remember(key, known)
@@ -166,7 +166,7 @@ class Realiser:
             whole = archive
             if whole is None:
                 engine, whole = self._engine(source), spare / "export.tar"
-                await engine.export_image(found, whole)
+                await engine.export_image(found, whole, self.shelf.room())
                 env = await engine.image_env(found)
             (spare / "parts").mkdir()
             (folder / "root").mkdir(mode=0o755)
@@ -185,7 +185,7 @@ class Realiser:
         if isinstance(source, Archive):
             return source.path
         packed = stack.enter_context(self.shelf.spare()) / "folder.tar"
-        await asyncio.to_thread(pack_folder, source.path, packed)
+        await asyncio.to_thread(pack_folder, source.path, packed, self.shelf.room())
         return packed
 
     async def _content(self, archive: Path) -> str:

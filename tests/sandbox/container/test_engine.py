@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox.config import SandboxConfig
-from sandbox.container.engine import Engine
+from sandbox.container.engine import Engine, _built
 from sandbox.container.remote import way_to
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
 from sandbox.images.dockerfile import read_dockerfile
@@ -54,7 +55,7 @@ async def test_a_built_image_can_be_exported_and_what_it_sets_is_told(engine: En
         assert found.volumes == ("/data",)
         env = await engine.image_env(made)
         assert (env["ONE"], env["TWO"]) == ("given", "a=b")
-        await engine.export_image(made, tmp_path / "root.tar")
+        await engine.export_image(made, tmp_path / "root.tar", 1 << 20)
         with tarfile.open(tmp_path / "root.tar") as tar:
             assert tar.extractfile("deep/file").read().decode() == marker
     finally:
@@ -80,9 +81,21 @@ async def test_an_engine_builds_what_was_understood_of_a_dockerfile(engine: Engi
         context(tmp_path / "c.tar", Dockerfile=recipe.text), "Dockerfile", recipe.args, "none"
     )
     try:
-        await engine.export_image(made, tmp_path / "root.tar")
+        await engine.export_image(made, tmp_path / "root.tar", 1 << 20)
         with tarfile.open(tmp_path / "root.tar") as tar:
             assert tar.extractfile("x").read() == b"a  b\n"
+    finally:
+        await drop(engine, made)
+
+
+async def test_no_more_of_an_image_is_exported_than_there_is_room_for(engine: Engine, tmp_path: Path) -> None:
+    """Files with holes are small in an engine, and come out with every zero."""
+    files = {"Dockerfile": "FROM scratch\nCOPY big /big\n", "big": "x" * (4 << 20)}
+    made = await engine.build_image(context(tmp_path / "c.tar", **files), "Dockerfile", {}, "none")
+    try:
+        with pytest.raises(SandboxError, match="larger than 2000000 bytes"):
+            await engine.export_image(made, tmp_path / "root.tar", 2_000_000)
+        assert (tmp_path / "root.tar").stat().st_size <= 2_000_000
     finally:
         await drop(engine, made)
 
@@ -127,3 +140,12 @@ async def test_what_is_not_there_is_told_with_the_mend(engine: Engine) -> None:
     assert await engine.volumes("agent-swarm.none") == {}
     with pytest.raises(SandboxLostError):
         await engine.remove_volume("agent-swarm-none")
+
+
+def test_a_build_that_goes_on_for_ever_is_given_up() -> None:
+    def steps() -> Iterator[dict[str, str]]:
+        while True:
+            yield {"stream": "more\n" * 10_000}
+
+    with pytest.raises(SandboxError, match=r"(?s)more\nmore\n.*not done after 3600 s"):
+        _built(steps(), time.monotonic() + 0.1)

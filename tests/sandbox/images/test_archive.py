@@ -22,6 +22,7 @@ from sandbox.images.archive import look, unpack_archive
 from sandbox.images.context import pack_folder, wrapped, write_context
 from sandbox.images.dockerfile import read_dockerfile
 from sandbox.images.rootfs import Caps, Unpacker
+from sandbox.types import MIB
 
 KINDS = {"f": tarfile.REGTYPE, "d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE, "c": tarfile.CHRTYPE}
 KINDS |= {"b": tarfile.BLKTYPE, "p": tarfile.FIFOTYPE}
@@ -255,8 +256,8 @@ async def test_a_folder_and_a_file_system_become_the_same_image_each_time(tmp_pa
     made = []
     for at in range(2):
         os.utime(folder / "d" / "f", (at, at))
-        pack_folder(folder, tmp_path / "folder.tar")
-        await wrapped(tmp_path / "folder.tar", tmp_path / f"image{at}.tar")
+        pack_folder(folder, tmp_path / "folder.tar", MIB)
+        await wrapped(tmp_path / "folder.tar", tmp_path / f"image{at}.tar", MIB)
         made.append(sha((tmp_path / f"image{at}.tar").read_bytes()))
         assert (await look(tmp_path / f"image{at}.tar")).image
     assert made[0] == made[1]
@@ -265,7 +266,27 @@ async def test_a_folder_and_a_file_system_become_the_same_image_each_time(tmp_pa
     await place.unpack((tmp_path / "image0.tar").read_bytes())
     assert place.text("d/f") == "x"
     with pytest.raises(ImageError, match="no folder"):
-        pack_folder(tmp_path / "missing", tmp_path / "x.tar")
+        pack_folder(tmp_path / "missing", tmp_path / "x.tar", MIB)
+
+
+async def test_what_is_small_until_it_is_unpacked_takes_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.tar.gz"
+    bomb.write_bytes(gzip.compress(tar(("f", "big", "\0" * (8 * MIB)))))
+    assert bomb.stat().st_size < MIB // 16
+    with pytest.raises(ImageError, match="no room"):
+        await wrapped(bomb, tmp_path / "image.tar", 2 * MIB)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with (folder / "holes").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ImageError, match="no room"):
+        pack_folder(folder, tmp_path / "folder.tar", 2 * MIB)
+    (folder / "holes").unlink()
+    for name in "abc":
+        (folder / name).write_bytes(bytes(MIB))
+    with pytest.raises(ImageError, match="no room"):
+        pack_folder(folder, tmp_path / "folder.tar", 2 * MIB)
+    assert sum(path.stat().st_size for path in tmp_path.glob("*") if path.is_file()) < 6 * MIB  # noqa: ASYNC240
 
 
 async def test_a_context_holds_its_folder_without_git(tmp_path: Path) -> None:

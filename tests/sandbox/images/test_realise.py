@@ -63,7 +63,7 @@ class PretendEngine:
         self.images["built"] = "sha256:built"
         return "sha256:built"
 
-    async def export_image(self, id: str, target: Path) -> None:  # noqa: A002
+    async def export_image(self, id: str, target: Path, most: int) -> None:  # noqa: A002
         self.asked.append(f"export {id}")
         await asyncio.to_thread(target.write_bytes, tar({"etc/who": id}))
 

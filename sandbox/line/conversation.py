@@ -111,6 +111,8 @@ class Channel:
             self.done = done(piece.data)
         elif piece.kind == inside.REFUSED:
             self.refused = piece.data[-1000:].decode("utf-8", "replace")
+        elif piece.kind in {inside.END, inside.CLOSE} and self.number < inside.TUNNEL:
+            raise BrokenLineError("a supervisor ended a request as if it were a connection")  # ours would wait for ever
         elif piece.kind == inside.END:
             self.ended = True
         elif piece.kind == inside.CLOSE:

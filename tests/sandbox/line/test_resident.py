@@ -148,6 +148,18 @@ async def test_seconds_in_which_a_reader_takes_nothing_are_not_the_supervisors()
         assert (outcome.exit_code, outcome.timed_out, cell.cleared) == (0, False, 0)
 
 
+@pytest.mark.parametrize("kind", [inside.END, inside.CLOSE])
+async def test_a_request_that_ends_like_a_connection_is_lost_at_once(kind: int) -> None:
+    async def once() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    async with enemy(frame(kind, 1)) as (box, _):
+        async with asyncio.timeout(10):  # not the wall limit
+            for asked in (box.read("file"), box.write("file", b"x"), box.unpack(once()), anext(box.export())):
+                with pytest.raises(SandboxLostError, match="as if it were"):
+                    await asked
+
+
 async def test_more_of_a_file_than_was_asked_for_is_never_given_on() -> None:
     async with enemy(frame(inside.DATA, 1, bytes(5000)) + frame(inside.DONE, 1, bytes(inside.DONE_FIELDS.size))) as (
         box,

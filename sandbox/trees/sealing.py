@@ -14,6 +14,7 @@ from sandbox.trees.tarball import Member, TarReader
 
 _MAX_NOTES = 200
 _LINK_LIMIT = 4096
+_DEEPEST = 256  # parts of a path: each costs, here and in git, and an agent makes a thousand at no cost
 _SMALL = 256 * 1024  # bytes of a file that is hashed before it is written anywhere
 
 GITLINK = "160000"
@@ -106,6 +107,10 @@ async def _take(reader: TarReader, member: Member, gathered: Harvest, scope: _Sc
             gathered.leave_out(member.name, "name leads outside")
         return
     parts = path.split(b"/")
+    if len(parts) > _DEEPEST:
+        if member.kind != "directory":
+            gathered.leave_out(path, f"more than {_DEEPEST} folders deep")
+        return
     git_at = git_among(parts)
     if git_at is not None:
         if parts[0] != b".git":

@@ -223,6 +223,14 @@ async def test_ignore_rules_of_the_base_apply_and_tracked_files_stay(held) -> No
     assert set(sealed.files) == {".gitignore", "build/kept.o", ":(top)odd"}
 
 
+async def test_a_path_without_bottom_is_left_out_and_told(held) -> None:
+    workspace, base = held
+    forged = Forge().base().add("a/" * 255 + "deep", b"1").add("b/" * 256 + "deeper", b"2").add("c/" * 300, type=b"5")
+    sealed = await workspace.seal(base, forged.stream(), limit=LIMIT)
+    assert sealed.files == ("a/" * 255 + "deep",)
+    assert sealed.left_out == ("b/" * 256 + "deeper (more than 256 folders deep)",)
+
+
 async def test_ignore_rules_that_never_come_to_an_end_lose_no_work(tmp_path: Path) -> None:
     """git tries such a rule in more ways than can be counted, and neither its base nor its time is the daemon's."""
     workspace = Workspace(tmp_path / "git", patience=0.5)

@@ -49,7 +49,8 @@ class BwrapCell:
         self._stores = plan.stores() if stores is None else stores
         self._namespaces = namespaces
         self._seat = place.seat
-        self._closed = False
+        self._kills = 0
+        self._closed = self._lent = False
         self.group = place.group
         self.uid = uid
 
@@ -62,6 +63,8 @@ class BwrapCell:
         """As the protocol says."""
         if self._closed:
             raise SandboxLostError(f"{self.name} is closed")
+        if self._namespaces is not None:
+            self._lent = self.group.relieve(self.plan.profile.memory)
         ours, theirs = socket.socketpair()
         told, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         held = () if self._namespaces is None else (self._namespaces.user, self._namespaces.mount)
@@ -97,7 +100,10 @@ class BwrapCell:
 
     def starved(self) -> int:
         """As the protocol says."""
-        return self.group.oom_kills()
+        kills = self.group.oom_kills()
+        if kills != self._kills or self._lent:
+            self._kills, self._lent = kills, self.group.relieve(self.plan.profile.memory)
+        return kills
 
     async def fork(self, place: Place) -> BwrapCell:
         """A cell with a copy of work and home, which shares the frozen layers. Nothing may run in this one.

@@ -19,7 +19,9 @@ from pathlib import Path
 
 from sandbox.errors import SandboxError, SandboxUnavailableError
 from sandbox.rules.profile import CPU_PERIOD, Profile
+from sandbox.types import MIB
 
+ROOM = 32 * MIB
 CONTROLLERS = ("memory", "pids", "cpu")
 _PATIENCE = 3.0
 _PAUSES = (0.0, 0.0005, 0.001, 0.002, 0.004)  # seconds between two looks; the last one goes on
@@ -50,6 +52,31 @@ class Group:
                 _set(self, file, value)
         except OSError as error:
             raise SandboxError(f"the control group {self.name} cannot be limited: {error}") from error
+
+    def relieve(self, memory: int) -> bool:
+        """Let one in which nothing runs start something again: its files alone may take up all of its ``memory``.
+
+        It gets `ROOM` bytes more then, to look at them, save them and remove some; never more, and no longer than that.
+        Whether it has them now.
+        """
+        most = memory + ROOM if self._held() > memory - ROOM else memory
+        files = ["memory.max"] if self.unified else ["memory.memsw.limit_in_bytes?", "memory.limit_in_bytes"]
+        for file in [*files, *files]:  # which one has to go first depends on whether it grows or shrinks
+            with contextlib.suppress(OSError):
+                _set(self, file, str(most))
+        return most > memory
+
+    def _held(self) -> int:
+        """Bytes that the kernel cannot take back by itself."""
+        usage = "memory.current" if self.unified else "memory.usage_in_bytes"
+        for folder in self.folders:
+            with contextlib.suppress(OSError, ValueError):
+                held = int((folder / usage).read_text())
+                for line in (folder / "memory.stat").read_text().splitlines():
+                    name, _, value = line.partition(" ")
+                    held -= int(value) if name in {"active_file", "inactive_file"} else 0
+                return held
+        return 0
 
     @property
     def limited(self) -> bool:

@@ -15,7 +15,7 @@ from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError, SandboxLostError, SandboxUnavailableError
 from sandbox.owner import owner_of
-from sandbox.types import Command, Limits, SandboxSpec
+from sandbox.types import MIB, Command, Limits, SandboxSpec
 
 
 def open_files() -> int:
@@ -163,6 +163,22 @@ async def test_a_sandbox_whose_end_is_cancelled_again_and_again_leaves_nothing(t
     assert left <= 1  # that place's process
     ours = [name for name in machine.parent.children() if f"-{os.getpid()}-" in name]
     assert ours == []
+
+
+@pytest.mark.root
+async def test_a_sandbox_full_of_files_can_be_saved_and_emptied_and_has_its_limit_again(backend: BwrapBackend) -> None:
+    limits = Limits(memory=96 * MIB, disk=64 * MIB, wall=20)
+    fill = "head -c 60M /dev/zero >/work/big; head -c 60M /dev/zero >$HOME/big; true"
+    async with backend.open(SandboxSpec(limits=limits)) as box:
+        await box.write("precious", b"my work")
+        for _ in range(2):
+            await box.run(Command(argv=("sh", "-c", fill)))
+            assert await box.read("precious") == b"my work"
+            assert sum([len(chunk) async for chunk in box.export()]) > 30 * MIB
+            removed = await box.run(Command(argv=("sh", "-c", "rm -f /work/big ~/big; echo gone")))
+            assert (removed.exit_code, removed.text) == (0, "gone\n")
+            hog = Command(argv=("python3", "-c", "x = bytearray(100 << 20)"))
+            assert (await box.run(hog)).exit_code != 0
 
 
 @pytest.mark.root

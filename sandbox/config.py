@@ -24,7 +24,9 @@ REGISTRIES = (
     *("rubygems.org", "index.rubygems.org", "repo.maven.apache.org", "repo1.maven.org"),
     *("deb.debian.org", "archive.ubuntu.com", "security.ubuntu.com", "dl-cdn.alpinelinux.org"),
 )
-_LOOPBACK = r"^(unix:/\S+|http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?/?)$"
+LOOPBACK = r"^(unix:/\S+|http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?/?)$"
+GROUP = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$"
+INDEX = r"^https?://"
 
 
 class ModelExitConfig(Frozen):
@@ -32,7 +34,7 @@ class ModelExitConfig(Frozen):
 
     gateway: str | None = Field(
         default=None,
-        pattern=_LOOPBACK,
+        pattern=LOOPBACK,
         description="unix:/path/of/its.sock or http://127.0.0.1:8080, for sandboxes outside of tasks; a task's agents "
         "always ask the daemon's own pool, which charges them",
     )
@@ -74,7 +76,7 @@ class PackagesExitConfig(Frozen):
         default_factory=dict,
         description="by a line of hosts or mirrors: other methods and paths than GET and HEAD of all",
     )
-    pip_index: str | None = Field(default=None, pattern=r"^https?://", description="index that pip inside is told of")
+    pip_index: str | None = Field(default=None, pattern=INDEX, description="index that pip inside is told of")
     port: int = Field(default=8089, ge=1024, le=65535, description="port inside, on 127.0.0.1")
     answer: int = Field(default=2048 * MIB, ge=1024, description="bytes of one answer")
     total: int = Field(default=8192 * MIB, ge=1024, description="bytes of all answers to one sandbox")
@@ -140,7 +142,7 @@ class SandboxConfig(Frozen):
     runtime: str | None = Field(default=None, description="OCI runtime for Docker, for example crun; default: its own")
     cgroup: str = Field(
         default="agent-swarm",
-        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$",
+        pattern=GROUP,
         description="bubblewrap: control group below which sandboxes are limited; must be ours",
     )
     env: dict[str, str] = Field(default_factory=dict, description="variables set inside; nothing else gets in")

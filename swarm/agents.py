@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from swarm.types import Frozen
 
 PREFIX = "cli:"  # of the strategies that are such an agent
+PLACEHOLDERS = ("task", "task_file", "model")  # what is put into the words of a command, each in {braces}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = ("SWARM_TASK", "SWARM_TASK_FILE", "SWARM_MODEL")
 _LIBRARIES = "pyyaml requests jinja2 pydantic litellm tenacity rich python-dotenv typer platformdirs textual openai"
@@ -32,7 +34,7 @@ class AgentConfig(Frozen):
         default=(), description="shell commands that install it into $HOME, run once with the package registries"
     )
     env: dict[str, str] = Field(default_factory=dict, description="variables set for it; no place for a secret")
-    success_exit_codes: tuple[int, ...] = Field(
+    success_exit_codes: tuple[Annotated[int, Field(ge=0, le=255)], ...] = Field(
         default=(0,), min_length=1, description="exit codes after which its work is checked; others count as giving up"
     )
     idle: float = Field(

@@ -15,6 +15,7 @@ from sandbox.config import SandboxConfig
 from sandbox.errors import ImageError
 from sandbox.images.sources import source_of
 from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
+from swarm.config_sandbox import agent_misfits, sandbox_misfits, setup_misfits
 from swarm.config_text import Problem, dotted, nearest
 from swarm.types import STRATEGY, Budget, Frozen
 
@@ -114,6 +115,9 @@ def impossible(settings: Settings) -> tuple[Problem, ...]:
         *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
         *_long_sockets(settings),
         *_odd_images(settings),
+        *sandbox_misfits(settings.sandbox),
+        *_odd_setups(settings),
+        *agent_misfits(settings.agents),
     )
 
 
@@ -198,6 +202,11 @@ def _odd_images(settings: Settings) -> Iterator[Problem]:
             source_of(known.image or "image")
         except ImageError as error:
             yield Problem(key=dotted(("repositories", name, "image")), line=None, message=str(error))
+
+
+def _odd_setups(settings: Settings) -> Iterator[Problem]:
+    for name, known in settings.repositories.items():
+        yield from setup_misfits(("repositories", name), known.setup, known.setup_inputs)
 
 
 def _long_sockets(settings: Settings) -> tuple[Problem, ...]:

@@ -12,8 +12,9 @@ from platformdirs import user_config_path
 from pydantic import SecretStr, ValidationError
 
 from swarm.config import Settings, impossible
-from swarm.config_lines import line_of, lines_of
-from swarm.config_text import Problem, problems
+from swarm.config_lines import lines_of
+from swarm.config_sandbox import sandbox_misfits
+from swarm.config_text import Problem, dotted, problems
 from swarm.errors import ConfigError
 
 NAME = "swarm.toml"
@@ -63,9 +64,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Loaded:
     text = _read(path)
     raw = _parse(path, text)
     settings = _absolute(_with_keys(_judged(path, text, raw), environ), path.absolute().parent)
-    if found := impossible(settings):
-        lines = lines_of(text)
-        raise _refused(path, tuple(problem.model_copy(update={"line": _line(problem, lines)}) for problem in found))
+    _insist(path, text, impossible(settings))
     return Loaded(settings, path, raw)
 
 
@@ -77,7 +76,9 @@ def load_parts(path: Path, parts: Collection[str]) -> Loaded:
     text = _read(path)
     raw = _parse(path, text)
     read = {name: part for name, part in raw.items() if name in parts or name not in Settings.model_fields}
-    return Loaded(_absolute(_judged(path, text, read), path.absolute().parent), path, raw)
+    settings = _absolute(_judged(path, text, read), path.absolute().parent)
+    _insist(path, text, tuple(sandbox_misfits(settings.sandbox)))
+    return Loaded(settings, path, raw)
 
 
 def _judged(path: Path, text: str, raw: Mapping[str, Any]) -> Settings:
@@ -121,6 +122,14 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {error}", mend) from None
 
 
+def _insist(path: Path, text: str, found: tuple[Problem, ...]) -> None:
+    """Raises ConfigError where settings cannot work, each with its line."""
+    if found:
+        lines = lines_of(text)
+        placed = [problem.model_copy(update={"line": _line(problem, lines)}) for problem in found]
+        raise _refused(path, tuple(sorted(placed, key=lambda problem: problem.line or 0)))
+
+
 def _refused(path: Path, found: tuple[Problem, ...]) -> ConfigError:
     shown = [f"  {problem}" for problem in found[:SHOWN]]
     if len(found) > SHOWN:
@@ -130,13 +139,10 @@ def _refused(path: Path, found: tuple[Problem, ...]) -> ConfigError:
 
 
 def _line(problem: Problem, lines: Mapping[tuple[str | int, ...], int]) -> int | None:
-    parts: list[str | int] = []
-    for part in problem.key.split("."):
-        name, bracket, number = part.partition("[")
-        parts.append(name)
-        if bracket:
-            parts.append(int(number.rstrip("]")))
-    return line_of(tuple(parts), dict(lines))
+    """The line of what a problem is about, or of the nearest thing around it; a name in its key may hold dots."""
+    names = {dotted(path): number for path, number in lines.items()}
+    around = [name for name in names if problem.key == name or problem.key.startswith((f"{name}.", f"{name}["))]
+    return names[max(around, key=len)] if around else None
 
 
 def _with_keys(settings: Settings, environ: Mapping[str, str]) -> Settings:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pool.config import NAME
+from sandbox.config import GROUP, INDEX, LOOPBACK
 from swarm.config_lines import Path, line_of, lines_of
 from swarm.types import STRATEGY, Frozen
 
@@ -68,7 +69,9 @@ def models_in(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def _problem(detail: ErrorDetails, model: type[BaseModel], lines: dict[Path, int]) -> Problem:
-    path = detail["loc"]
+    path, of_name = detail["loc"], ""
+    if path and path[-1] == "[key]":  # pydantic's word for a name of a table
+        path, of_name = path[:-1], "its name "
     if detail["type"] == "extra_forbidden":
         message = _unknown(path, model)
     elif detail["type"] == "missing":
@@ -77,7 +80,7 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], lines: dict[Path, int
         value = _value(path, detail["input"])
         message = f"{value} {detail['ctx']['error']}" if value else str(detail["ctx"]["error"])
     else:
-        message = _words(detail) + _shown(path, detail["input"])
+        message = of_name + _words(detail) + _shown(path, detail["input"])
     return Problem(key=dotted(path), line=line_of(path, lines), message=message)
 
 
@@ -149,6 +152,9 @@ _WORDS = {
 _NAMES = {
     NAME: "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, the first a letter or digit",
     STRATEGY: "must be agent, sampled_repair, auto, or cli:NAME for an agent",
+    LOOPBACK: "must be unix:/path/of/its.sock, or http:// with 127.0.0.1, localhost or [::1] and a port",
+    GROUP: "must be the name of a control group, such as agent-swarm or swarm/sandboxes",
+    INDEX: "must begin with http:// or https://",
 }
 
 

@@ -36,5 +36,6 @@ def ways_out(
             ways["model"] = ModelExit(model, log, connect, None if connect else key)
         ways["packages"] = PackagesExit(config.packages, log)
     except ValueError as error:
-        raise ConfigError(str(error), "see sandbox.egress in the settings: swarm config show") from error
+        mend = "correct sandbox.egress in swarm.toml; each setting: swarm config explain sandbox.egress"
+        raise ConfigError(f"sandbox.egress: {error}", mend) from error
     return MappingProxyType(ways)

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from sandbox.config import SandboxConfig
+from sandbox.images.sources import Archive, Dockerfile, Folder, source_of
+from swarm.agents import PLACEHOLDERS
 from swarm.config import Settings, missing_keys
 from swarm.config_file import Loaded
+from swarm.config_sandbox import strange_placeholders
 
 
 class Caution(NamedTuple):
@@ -34,6 +38,8 @@ def cautions(loaded: Loaded) -> tuple[Caution, ...]:
     return (
         *_folders(loaded),
         *_tests(settings),
+        *_images(settings),
+        *_placeholders(settings),
         *_keys(settings),
         *_open_file(loaded),
     )
@@ -60,6 +66,31 @@ def _tests(settings: Settings) -> Iterator[Caution]:
             shlex.split(known.test_command)
         except ValueError as error:
             yield Caution(key, f"does not look like a shell command: {error}", "close the quotes")
+
+
+def _images(settings: Settings) -> Iterator[Caution]:
+    for name, known in settings.repositories.items():
+        source = source_of(known.image) if known.image else None
+        if isinstance(source, Dockerfile) and source.folder:
+            path = source.folder / source.file
+        elif isinstance(source, Archive | Folder):
+            path = source.path
+        else:
+            continue
+        if not _is_there(path):
+            mend = "put it there; or name another path, or a name that the Docker engine knows"
+            yield Caution(f"repositories.{name}.image", f"{path} is not there", mend)
+    if settings.sandbox.backend == "bwrap" and settings.sandbox.image != SandboxConfig().image:
+        words = "has no use with bubblewrap, which shows the machine's own system"
+        yield Caution("sandbox.image", words, "set the image of a repository, or take Docker")
+
+
+def _placeholders(settings: Settings) -> Iterator[Caution]:
+    for name, agent in settings.agents.items():
+        for word, _ in strange_placeholders(agent):
+            known = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
+            words = f"{{{word}}} stays as it is: nothing is put in for it"
+            yield Caution(f"agents.{name}.command", words, f"known are {known}; leave it where the agent wants it so")
 
 
 def _keys(settings: Settings) -> Iterator[Caution]:
@@ -91,3 +122,10 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
     except PermissionError:
         return True  # there, and not ours to look into
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        return True

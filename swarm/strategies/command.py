@@ -16,7 +16,7 @@ from typing import Any
 
 from sandbox.errors import SandboxError
 from sandbox.types import Command, Outcome
-from swarm.agents import AgentConfig
+from swarm.agents import PLACEHOLDERS, AgentConfig
 from swarm.errors import ConfigError
 from swarm.strategies.printed import Printed, ending
 from swarm.types import Conclusion, Task
@@ -28,7 +28,7 @@ SAVE_EVERY = 60.0  # seconds between two saves in passing
 SAVE_SHARE = 20  # a save is not begun before so many times the last one's duration has passed
 LONGEST_WORD = 100_000  # bytes of the task in one argument or variable; the kernel takes 131072
 TASK_FILE = ".swarm-task.md"
-_MARK = re.compile(r"\{(task|task_file|model)\}")
+_MARK = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _WRITE = 'umask 077 && cat > "$HOME/$1" && printf %s "$HOME"'
 _CANNOT_START = {126, 127}
 _QUIET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "CI": "1"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swarm.config import missing_keys
-from swarm.config_file import SHOWN, SYSTEM, find, load
+from swarm.config_file import SHOWN, SYSTEM, find, load, load_parts
 from swarm.errors import ConfigError
 
 GOOD = """
@@ -181,3 +181,66 @@ def test_tiers_that_cannot_work_are_refused_at_their_line(tmp_path: Path, change
     with pytest.raises(ConfigError) as caught:
         load(written(tmp_path, VIRTUAL.replace(*change, 1)), {})
     assert words in str(caught.value)
+
+
+SANDBOX_MISTAKES = """
+[sandbox]
+image = "nope!"
+[sandbox.egress.packages]
+hosts = ["pypi.org", "https://pypi.org/simple"]
+mirrors = ["pypi org"]
+port = 9000
+[sandbox.egress.model]
+port = 9000
+[repositories."odd.name"]
+setup = [""]
+setup_inputs = ["/etc/*", "../x", "", "requirements*.txt"]
+[agents.mine]
+setup = [" "]
+command = ["mine", "{taks}"]
+"""
+
+
+def test_what_a_sandbox_could_not_be_made_with_is_told_at_load_all_at_once_each_with_its_line(tmp_path: Path) -> None:
+    """A newcomer's tries: config check passed each of these, and the daemon or the first task fell over it."""
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, GOOD + SANDBOX_MISTAKES), {})
+    lines = str(caught.value).splitlines()
+    for wanted in (
+        "line 16: sandbox.image: 'nope!' is no image name",
+        "line 18: sandbox.egress.packages.hosts[1]: 'https://pypi.org/simple' is no host",
+        "line 19: sandbox.egress.packages.mirrors[0]: 'pypi org' is no host",
+        "line 22: sandbox.egress.model.port: 9000 is the port of sandbox.egress.packages as well",
+        "line 24: repositories.odd.name.setup[0]: is no command",
+        'line 25: repositories.odd.name.setup_inputs[0]: "/etc/*" fits no tracked file',
+        'line 25: repositories.odd.name.setup_inputs[1]: "../x" fits',
+        'line 25: repositories.odd.name.setup_inputs[2]: "" fits',
+        "line 27: agents.mine.setup[0]: is no command",
+        "line 28: agents.mine.command: nothing is put in for {taks}; did you mean {task}?",
+    ):
+        assert any(line.strip().startswith(wanted) for line in lines), (wanted, lines)
+    assert len(lines) == 11  # and nothing else is found wrong
+
+
+def test_a_sandbox_alone_is_judged_as_the_daemons_is(tmp_path: Path) -> None:
+    path = written(tmp_path, '[sandbox.egress.packages]\nhosts = ["*"]\n')
+    with pytest.raises(ConfigError, match=r"line 2: sandbox\.egress\.packages\.hosts\[0\]: '\*' is no host"):
+        load_parts(path, {"sandbox"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[agents.mine]\ncommand = "x"\nsuccess_exit_codes = [0, 300]', "must be at most 255, not 300"),
+        ('[agents.Bad_Name]\ncommand = "x"', "agents.Bad_Name: its name must be 1 to 64 of a-z"),
+        ('[sandbox.egress.model]\ngateway = "http://10.0.0.1"', "must be unix:/path/of/its.sock, or http:// with"),
+        ('[sandbox]\ncgroup = "../up"', "must be the name of a control group"),
+        ('[sandbox]\nbackend = "podman"', "must be one of 'auto', 'docker' or 'bwrap', not \"podman\""),
+    ],
+)
+def test_a_refused_value_is_told_in_words_without_a_pattern_of_ours(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, GOOD + text), {})
+    assert words in str(caught.value)
+    assert "^" not in str(caught.value)
+    assert "[key]" not in str(caught.value)

@@ -91,3 +91,29 @@ def test_explain_all_one_and_some(capsys: Capture) -> None:
 def test_explaining_what_is_not_there_names_the_nearest(capsys: Capture) -> None:
     assert app.main(["config", "explain", "daemon.worker"]) == 3
     assert "did you mean daemon.workers?" in capsys.readouterr().err
+
+
+ODD = """
+[pool.embedded]
+enabled = true
+[sandbox]
+backend = "bwrap"
+image = "mine/base:2"
+[repositories.web]
+test_command = "true"
+image = "{folder}/gone/Dockerfile"
+[repositories.db]
+test_command = "true"
+image = "{folder}"
+[agents.mine]
+command = ["awk", "{{print}} {{task}} ${{HOME}}"]
+"""
+
+
+def test_images_that_are_not_there_and_braces_that_stay_are_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.toml"
+    path.write_text(ODD.format(folder=tmp_path))
+    found = {warning.key: warning.text for warning in cautions(load(path, {}))}
+    assert set(found) == {"repositories.web.image", "sandbox.image", "agents.mine.command"}
+    assert found["repositories.web.image"] == f"{tmp_path}/gone/Dockerfile is not there"
+    assert found["agents.mine.command"].startswith("{print} stays as it is")

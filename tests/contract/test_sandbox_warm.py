@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -248,9 +250,9 @@ async def test_what_cannot_be_saved_stays_with_its_labels(tmp_path: Path, later:
 
 
 @pytest.fixture
-def engine_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+def engine_of_ours() -> Iterator[Callable[[str], str]]:
     """Starts and stops an engine that nobody else uses, which has our image; its address."""
-    folder = tmp_path_factory.mktemp("engine")
+    folder = Path(tempfile.mkdtemp(prefix="engine-"))  # short: an engine's sockets have names of limited length
     program = str(Path(__file__).parents[2] / "scripts/start-docker")
 
     def act(verb: str) -> str:
@@ -264,6 +266,7 @@ def engine_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
         yield act
     finally:
         act("stop")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.docker

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -125,9 +126,9 @@ def certificates(folder: Path, authority: trustme.CA, trusted: trustme.CA, *name
 
 
 @pytest.fixture(scope="session")
-def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
+def certified() -> Iterator[Certified]:
     """A real engine of its own with --tlsverify, and a runtime ``stuck`` that never answers; it holds no image."""
-    folder = tmp_path_factory.mktemp("certified")
+    folder = Path(tempfile.mkdtemp(prefix="certified-"))  # short: an engine's sockets have names of limited length
     ours, theirs = trustme.CA(), trustme.CA()
     certificates(folder / "server", ours, ours, "127.0.0.1")
     certificates(folder / "client", ours, ours, "client@example.org")
@@ -153,6 +154,7 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         subprocess.run([ROOT / "scripts/start-docker", "stop", engine], check=True, capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

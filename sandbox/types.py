@@ -12,6 +12,7 @@ Backend = Literal["docker", "bwrap"]
 Network = Literal["none", "model", "packages"]
 
 MIB = 1024 * 1024
+GIB = 1024 * MIB
 
 
 class Frozen(BaseModel):

@@ -84,6 +84,7 @@ class AttemptRun:
         self._task = claim.task
         self._workspace = parts.workspace(claim.task.request.repository)
         self._ref = claim.attempt.salvage or salvage_ref(claim.attempt.id)
+        self._said: set[str] = set()
         name = claim.attempt.id
         self.ledger = BudgetLedger(
             claim.task.budget, claim.before, claim.attempt.spent, lambda spent: store.spend(name, spent)
@@ -217,7 +218,7 @@ class AttemptRun:
         saved = await self._workspace.sealed_at(salvage_ref(self._claim.attempt.id))
         limit = min(self._parts.spec.limits.disk, SAVE_LIMIT)
         tree = self._tree(saved.tree if saved else base, base)
-        async with self._parts.rooms.open(self._spec("work", base), tree, self._installed()) as prepared:
+        async with self._parts.rooms.open(self._spec("work", base), tree, self._installed(), self._heard) as prepared:
             inside = prepared.sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota(), prepared.furniture
             yield Room(self._claim, base, *inside)
 
@@ -249,10 +250,16 @@ class AttemptRun:
         @asynccontextmanager
         async def fresh(tree: str) -> AsyncIterator[Sandbox]:
             spec = self._spec("check", sealed.base)
-            async with self._parts.rooms.open(spec, self._tree(tree, sealed.base)) as prepared:
+            async with self._parts.rooms.open(spec, self._tree(tree, sealed.base), heard=self._heard) as prepared:
                 yield prepared.sandbox
 
         return fresh
+
+    async def _heard(self, words: str, seconds: float | None) -> None:
+        """What a sandbox waits for, said once: each check opens more of them."""
+        if words not in self._said:
+            self._said.add(words)
+            await self._record("note", {"text": words} | ({} if seconds is None else {"seconds": seconds}))
 
     def _tree(self, tree: str, base: str) -> Tree:
         return Tree(self._workspace, self._task.request.repository, base, tree)

@@ -8,7 +8,7 @@ from swarm.errors import BrokerError, BrokerUnreachableError, SwarmError
 from swarm.types import AttemptResult, Conclusion, Failure, Fault
 
 _PASSING_POOL = (OverloadError, TransientError, NoEndpointError)
-_LASTING_SANDBOX = (SandboxUnavailableError, WorkspaceError)
+_MEND = "; mend: "
 
 
 def fault_of(error: Exception) -> Fault:
@@ -21,10 +21,14 @@ def fault_of(error: Exception) -> Fault:
         case SetUpError():
             kind, what, mend = "lasting", "the repository could not be set up", "correct its set-up commands, try again"
         case ImageError():
-            kind, what, mend = "lasting", "the repository's image cannot be had", "see its image in the settings"
+            kind, what = "lasting", "the repository's image cannot be had"
+            why, mend = _apart(why, "see its image in the settings")
+        case SandboxUnavailableError():
+            kind, what = "lasting", "no sandbox can be had for it"
+            why, mend = _apart(why, "see what it can do: swarm doctor")
         case SandboxError():
-            kind, what = ("lasting" if isinstance(error, _LASTING_SANDBOX) else "passing"), "the sandbox broke"
-            mend = "see what it can do: swarm doctor"
+            kind, what = ("lasting" if isinstance(error, WorkspaceError) else "passing"), "the sandbox broke"
+            why, mend = _apart(why, "see what it can do: swarm doctor")
         case BrokerUnreachableError():
             kind, what, mend = "passing", "the broker cannot be reached", error.mend
         case BrokerError():
@@ -35,6 +39,12 @@ def fault_of(error: Exception) -> Fault:
             kind, what, mend = "lasting", "the program has a fault", "look into the daemon's log"
             why = f"{type(error).__name__}: {why}"
     return Fault.model_validate({"kind": kind, "failure": Failure(what=what, why=why, mend=mend)})
+
+
+def _apart(words: str, otherwise: str) -> tuple[str, str]:
+    """The reason and the one mend in an exception's words; they stay whole where there are several or none."""
+    why, _, mend = words.partition(_MEND)
+    return (why, mend) if mend and _MEND not in mend else (words, otherwise)
 
 
 def broken(fault: Fault) -> AttemptResult:

@@ -6,7 +6,7 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     attempt         number, tier, strategy, carries        an attempt began
     phase_started   phase                                  prepare, work, seal, check, deliver
     phase_ended     phase, seconds, ok                     its wall clock; ok is false when it was broken off
-    note            text                                   anything worth a person's eye ("interrupted" among them)
+    note            text, seconds where it took some       anything worth a person's eye ("interrupted" among them)
     model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, …
     command         argv or text, exit_code, seconds, …
     output          text                                   what a running agent of others printed, whole lines

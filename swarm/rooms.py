@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sandbox.base import SandboxBackend
 from sandbox.errors import SandboxError
 from sandbox.images.devcontainer import PLACES, DevContainer, read_devcontainer
-from sandbox.images.making import Checkout
+from sandbox.images.making import Checkout, Heard, unheard
 from sandbox.images.prepare import LAYER, Prepared, Preparer
 from sandbox.images.realise import Realised, Realiser
 from sandbox.images.setup import Ground, SetUp
@@ -61,8 +61,13 @@ class Rooms:
     _heard: dict[str, None] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def open(self, spec: SandboxSpec, tree: Tree, more: SetUp | None = None) -> AsyncIterator[Prepared]:
-        """A sandbox with the tree in it, set up; ``more`` is set up besides. Raises SandboxError of every kind."""
+    async def open(
+        self, spec: SandboxSpec, tree: Tree, more: SetUp | None = None, heard: Heard = unheard
+    ) -> AsyncIterator[Prepared]:
+        """A sandbox with the tree in it, set up; ``more`` is set up besides. ``heard`` is told what that waits for.
+
+        Raises SandboxError of every kind, and what ``heard`` raises.
+        """
         known = self.repositories.get(tree.repository, _NOTHING)
         if not (known.image or known.setup or known.devcontainer or more):
             async with self.backend.open(spec, tree.workspace.checkout_tree(tree.tree, tree.base)) as sandbox:
@@ -81,7 +86,7 @@ class Rooms:
             spec = spec.model_copy(update={"env": {**spec.env, **own}})
             here = base if tree.tree == tree.base else await _checkout(tree, tree.tree)
             setup = wanted.setup.then(more)
-            yield await stack.enter_async_context(self.preparer.open(spec, here, setup, ground, base))
+            yield await stack.enter_async_context(self.preparer.open(spec, here, setup, ground, base, heard=heard))
 
     def furniture(self, labels: Mapping[str, str]) -> Furniture | None:
         """What a set-up had put into a sandbox with these labels; None where nothing had.

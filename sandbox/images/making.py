@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,15 @@ from sandbox.types import Command, Outcome, SandboxSpec
 
 LAYER_TAR, INDEX, FACTS = "layer.tar", "index.json", "facts.json"
 Denials = Callable[[Mapping[str, str]], tuple[str, ...]]
+Heard = Callable[[str, float | None], Awaitable[None]]  # words about a set-up, and the seconds that it took
 _CHUNK = 1 << 20
+_SHOWN = 500  # characters of a command, to whoever waits for it
 # What is unpacked on the way to being installed is larger than a sandbox's /tmp.
 _ROOMY = f'export TMPDIR="$HOME/{SPARE}"; mkdir -p -- "$TMPDIR"; exec /bin/sh -c "$1"'
+
+
+async def unheard(words: str, seconds: float | None) -> None:
+    """Nobody waits for it."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,16 @@ class Maker:
     backend: SandboxBackend
     denied: Denials
 
-    async def make(self, spec: SandboxSpec, base: Checkout, setup: SetUp, folder: Path) -> None:
-        """Set up in a sandbox of its own, and fill ``folder``. Raises SetUpError, and what the backend raises."""
+    async def make(self, spec: SandboxSpec, base: Checkout, setup: SetUp, folder: Path, heard: Heard = unheard) -> None:
+        """Set up in a sandbox of its own, and fill ``folder``; ``heard`` is told of each command that begins.
+
+        Raises SetUpError, and what the backend and ``heard`` raise.
+        """
         limits = spec.limits.model_copy(update={"wall": max(spec.limits.wall, setup.seconds)})
         labels = spec.labels | {"kind": "setup"}
         own = spec.model_copy(update={"limits": limits, "network": setup.network, "labels": labels})
         async with self.backend.open(own, base.stream()) as sandbox:
-            await self._run(sandbox, setup, labels)
+            await self._run(sandbox, setup, labels, heard)
             await pack_home(sandbox)
             index = Index()
             layer = layer_of(sandbox.export(), base.paths.keys(), index, limit=spec.limits.disk)
@@ -55,9 +64,10 @@ class Maker:
         facts = {"layer": digest, "index": _digest(folder / INDEX), "commands": setup.commands}
         (folder / FACTS).write_text(json.dumps(facts))
 
-    async def _run(self, sandbox: Sandbox, setup: SetUp, labels: Mapping[str, str]) -> None:
+    async def _run(self, sandbox: Sandbox, setup: SetUp, labels: Mapping[str, str], heard: Heard) -> None:
         until = time.monotonic() + setup.seconds
         for command in setup.commands:
+            await heard(f"set-up: {command[:_SHOWN]}", None)
             argv = ("/bin/sh", "-c", _ROOMY, "sh", command)
             outcome = await sandbox.run(Command(argv=argv, timeout=max(0.1, until - time.monotonic())))
             if outcome.exit_code:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,7 +19,7 @@ from pathlib import Path
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.errors import SandboxError
 from sandbox.images.layer import HOME_TAR, Index
-from sandbox.images.making import Checkout, Denials, Maker, index_in, intact, stamp_of
+from sandbox.images.making import Checkout, Denials, Heard, Maker, index_in, intact, stamp_of, unheard
 from sandbox.images.setup import Ground, SetUp, key_of
 from sandbox.images.shelf import Shelf
 from sandbox.images.templates import Layer, Templates, fill
@@ -59,18 +60,26 @@ class Preparer:
 
     @asynccontextmanager
     async def open(
-        self, spec: SandboxSpec, checkout: Checkout, setup: SetUp, ground: Ground, base: Checkout | None = None
+        self,
+        spec: SandboxSpec,
+        checkout: Checkout,
+        setup: SetUp,
+        ground: Ground,
+        base: Checkout | None = None,
+        *,
+        heard: Heard = unheard,
     ) -> AsyncIterator[Prepared]:
         """A sandbox with the checkout and what the set-up made of ``base`` (default: of the checkout itself).
 
-        Raises SetUpError where the set-up fails, and what the backend raises.
+        ``heard`` is told, as it happens, what this one waits for. Raises SetUpError where the set-up fails, and what
+        the backend and ``heard`` raise.
         """
         if not setup.commands:
             async with self._backend.open(spec, checkout.stream()) as sandbox:
                 yield Prepared(sandbox)
             return
         async with AsyncExitStack() as stack:
-            layer = await stack.enter_async_context(self._layer(spec, base or checkout, setup, ground))
+            layer = await stack.enter_async_context(self._layer(spec, base or checkout, setup, ground, heard))
             spec = spec.model_copy(update={"labels": spec.labels | {LAYER: layer.name}})
             sandbox = await self._laid(spec, checkout, layer, stack)
             await _exclude(sandbox, layer.index)
@@ -86,13 +95,23 @@ class Preparer:
         await self.templates.close()
 
     @asynccontextmanager
-    async def _layer(self, spec: SandboxSpec, base: Checkout, setup: SetUp, ground: Ground) -> AsyncIterator[Layer]:
+    async def _layer(
+        self, spec: SandboxSpec, base: Checkout, setup: SetUp, ground: Ground, heard: Heard
+    ) -> AsyncIterator[Layer]:
+        began, made = time.monotonic(), False
+
         async def make(folder: Path) -> None:
+            nonlocal made
+            made = True
             self._told("; ".join(setup.commands))
-            await self._maker.make(spec, base, setup, folder)
+            await self._maker.make(spec, base, setup, folder, heard)
 
         name = key_of(setup, ground, base.paths, spec.env)
+        if waits := self.shelf.making(name):
+            await heard("set-up: waits for another task that is making the same", None)
         async with self.shelf.hold(name, make, self._sound) as folder:
+            how = "done and kept" if made else "made by another task" if waits else "taken from the cache"
+            await heard(f"set-up {how}", round(time.monotonic() - began, 3))
             yield Layer(name, folder, await asyncio.to_thread(index_in, folder))
 
     async def _laid(self, spec: SandboxSpec, checkout: Checkout, layer: Layer, stack: AsyncExitStack) -> Sandbox:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sandbox.config import ImagesConfig
 from sandbox.errors import SandboxUnavailableError
-from sandbox.types import Frozen
+from sandbox.types import GIB, Frozen
 
 Make = Callable[[Path], Awaitable[None]]
 _PAUSE = 0.05
@@ -74,6 +74,14 @@ class Shelf:
         finally:
             if lock >= 0:
                 os.close(lock)
+
+    def making(self, name: str) -> bool:
+        """Whether someone makes that thing just now."""
+        self.prepare()
+        if (lock := _try(self._lock(name), fcntl.LOCK_SH)) is None:
+            return True
+        os.close(lock)
+        return False
 
     def prepare(self) -> None:
         """Make the folder. Raises SandboxUnavailableError where another user could change what is in it."""
@@ -175,10 +183,10 @@ class Shelf:
         self.prune(keep=self._bounds.most)
         if (short := self._bounds.floor - self.free()) > 0:
             self.prune(keep=max(0, sum(each.size for each in self.kept()) - short))
-        if self.free() < self._bounds.floor:
+        if (free := self.free()) < self._bounds.floor:
             raise SandboxUnavailableError(
-                f"the disk of {self.folder} has {self.free()} bytes free and the floor is {self._bounds.floor}; "
-                "mend: free some space, or lower sandbox.images.disk_floor"
+                f"the disk of {self.folder} has {free / GIB:.2f} GiB free, and {self._bounds.floor / GIB:.2f} GiB have "
+                "to stay free; mend: free some space, or lower sandbox.images.disk_floor"
             )
 
     def _clear_broken(self) -> None:

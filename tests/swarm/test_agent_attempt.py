@@ -135,3 +135,7 @@ async def test_set_up_of_an_agent_has_the_registries_and_the_work_the_models(
             assert view.state is TaskState.DELIVERED, view.reason
             seen = {(one.spec.labels["kind"], one.spec.network) for one in bench.backend.opened}
             assert {("setup", "packages"), ("work", "model"), ("check", "none")} <= seen
+            steps = await bench.store.steps(name)
+            notes = [step.data["text"] for step in steps if step.kind == "note" and "set-up" in step.data["text"]]
+            assert notes[0].startswith('set-up: printf "#!/bin/sh')
+            assert notes[1:] == ["set-up done and kept"], "what takes long is followed from its beginning"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxUnavailableError, SetUpError
-from sandbox.images.making import Checkout
+from sandbox.images.making import Checkout, Heard, unheard
 from sandbox.images.prepare import LAYER, Preparer
 from sandbox.images.setup import Ground, SetUp, counting, key_of
 from sandbox.images.shelf import Bounds, Shelf
@@ -122,6 +122,46 @@ async def test_twenty_tasks_that_ask_at_once_set_up_once(house: House) -> None:
     await other.close()
 
 
+async def test_who_waits_is_told_each_command_and_whence_the_result_came(house: House) -> None:
+    """A newcomer saw "work" and then nothing for the minutes of a set-up."""
+    heard: list[tuple[str, float | None]] = []
+
+    async def hear(words: str, seconds: float | None) -> None:
+        heard.append((words, seconds))
+
+    preparer, done = house.preparer(), setup("echo one >one", "echo two >two")
+    for _ in range(2):
+        async with preparer.open(SPEC, checkout(), done, GROUND, heard=hear):
+            pass
+    await preparer.close()
+    words = ["set-up: echo one >one", "set-up: echo two >two", "set-up done and kept", "set-up taken from the cache"]
+    assert [said for said, _ in heard] == words
+    assert [seconds is None for _, seconds in heard] == [True, True, False, False]
+
+
+async def test_who_waits_for_the_same_set_up_of_another_is_told_so(house: House) -> None:
+    heard: list[str] = []
+
+    async def hear(words: str, _: float | None) -> None:
+        heard.append(words)
+
+    one, other = house.preparer(), house.preparer()
+    done = setup("sleep 0.5; echo lib >lib")
+
+    async def ask(preparer: Preparer, heard: Heard = unheard) -> None:
+        async with preparer.open(SPEC, checkout(), done, GROUND, heard=heard):
+            pass
+
+    first = asyncio.create_task(ask(one))
+    while not house.told:  # noqa: ASYNC110 - a set-up that begins rings no bell
+        await asyncio.sleep(0.01)
+    await ask(other, hear)
+    await first
+    await one.close()
+    await other.close()
+    assert heard == ["set-up: waits for another task that is making the same", "set-up made by another task"]
+
+
 async def test_what_counts_makes_a_setup_run_anew_and_nothing_else_does(house: House) -> None:
     preparer, done = house.preparer(), setup("echo x >made", inputs=("requirements*.txt",))
     for files in (FILES, FILES | {"app.py": "changed"}, FILES | {"requirements.txt": "two"}):
@@ -215,7 +255,7 @@ async def test_a_setup_that_leaves_too_much_is_refused_and_not_kept(house: House
 
 async def test_a_full_disk_keeps_nothing_new_and_says_what_to_do(house: House) -> None:
     house.floor = 1 << 60
-    with pytest.raises(SandboxUnavailableError, match=r"floor is .*; mend: "):
+    with pytest.raises(SandboxUnavailableError, match=r"[0-9.]+ GiB free, and .* GiB have to stay free; mend: "):
         async with house.preparer().open(SPEC, checkout(), setup("echo x >made"), GROUND):
             pass
     assert house.told == []

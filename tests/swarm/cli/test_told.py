@@ -48,6 +48,7 @@ def step(kind: str, **data: Any) -> Step:
         (step("refusal", findings=[{"message": "too big"}]), "the broker refused: too big"),
         (step("fault", what="engine", why="gone", mend="start it"), "engine: gone; mend: start it"),
         (step("new_kind", x=1, y=[1, 2]), "new_kind x=1 y=2 items"),
+        (step("note", text="set-up done and kept", seconds=61.234), "set-up done and kept, 61.2 s"),
         (step("note", text="\x1b[31mred\x1b[0m\nnext"), "red next"),
     ],
 )

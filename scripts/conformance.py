@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -40,6 +41,7 @@ MUST = ("bwrap", "docker")  # with AGENT_SWARM_NO_SKIP
 SUITES = ("test_sandbox*.py", "test_attack_*.py")
 UNPRIVILEGED = "tests/sandbox/bubblewrap/test_unprivileged.py::test_the_contract_suites_hold_for_an_unprivileged_user"
 PROVES_ALL = "the self-test proves them all"  # a test of it stands for the self-test of a backend not asked from here
+_LINE = {"backend": str, "claims": list, "outcome": str, "test": str}
 SELF_TEST_ALONE = "docker-runsc"  # another kernel gives other errors: what it keeps is what it proves at start
 
 
@@ -116,10 +118,33 @@ def pytest(*words: str, env: Mapping[str, str]) -> None:
     subprocess.run(command, cwd=ROOT, env=dict(env), check=False, stdin=subprocess.DEVNULL)
 
 
+class ToldError(Exception):
+    """The file of results cannot be used; the message says why."""
+
+
+def lines_of(told: Path) -> list[dict[str, Any]]:
+    """Each test's line; a last one that is cut, since its run was ended, does not count. Raises ToldError."""
+    try:
+        text = told.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ToldError(f"{told} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from error
+    *lines, last = text.split("\n")
+    found = []
+    for number, line in enumerate([*lines, last] if last.endswith("}") else lines, 1):
+        try:
+            seen = json.loads(line)
+            good = all(isinstance(seen[name], kind) for name, kind in _LINE.items())
+        except (ValueError, KeyError, TypeError):
+            good = False
+        if not good:
+            raise ToldError(f"line {number} of {told} is no result of a test; name what AGENT_SWARM_CONFORMANCE named")
+        found.append(seen)
+    return found
+
+
 def gather(columns: Mapping[str, Column], told: Path) -> None:
-    """Read the lines that the tests wrote into the columns."""
-    for line in told.read_text("utf-8").splitlines():
-        seen = json.loads(line)
+    """Read the lines that the tests wrote into the columns. Raises ToldError where they are something else."""
+    for seen in lines_of(told):
         if (column := columns.get(seen["backend"])) is None:
             continue
         for claim in seen["claims"]:
@@ -178,13 +203,19 @@ def verdict(columns: Mapping[str, Column], *, no_skip: bool = False) -> int:
     return 1 if missing or untested or any(column.fails for column in columns.values()) else 0
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Look, run, show."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    about = f"{(__doc__ or '').splitlines()[0]} It takes about 10 to 20 minutes; --from and a file, some seconds."
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", action="append", choices=NAMES, help="this backend alone; may be repeated")
     parser.add_argument("--from", dest="told", type=Path, help="results that a pytest run has written already")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.told is not None:
+            lines_of(asked.told)  # before the backends are asked
+    except ToldError as error:
+        parser.error(str(error))
     columns = {name: asyncio.run(look(name)) for name in asked.only or NAMES}
     with tempfile.TemporaryDirectory() as folder:
         told = asked.told or Path(folder) / "told"

@@ -49,7 +49,7 @@ def _all_of(folder: Path) -> Iterator[bytes]:
         for name in sorted([*files, *links]):
             count += 1
             if count > _MOST:
-                raise WorkspaceError(f"{folder} holds more than {_MOST} files; name a smaller folder")
+                raise WorkspaceError(f"{folder} holds more than {_MOST} files; mend: name a smaller folder")
             yield os.path.relpath(os.path.join(above, name), top)  # noqa: PTH118 - bytes
 
 
@@ -69,7 +69,8 @@ def _entry(top: int, path: bytes, most: int) -> Iterator[bytes]:
         return
     except OSError as error:
         shown = path.decode("utf-8", "replace")
-        raise WorkspaceError(f"{shown} cannot be read: {error.strerror}") from error
+        mend = "make it readable, or name a folder without it"
+        raise WorkspaceError(f"{shown} cannot be read: {error.strerror}; mend: {mend}") from error
 
 
 def _file(folder: int, name: bytes, path: bytes, most: int) -> Iterator[bytes]:
@@ -79,7 +80,11 @@ def _file(folder: int, name: bytes, path: bytes, most: int) -> Iterator[bytes]:
         if not stat.S_ISREG(there.st_mode):
             return
         if there.st_size > most:
-            raise WorkspaceError(f"{path.decode('utf-8', 'replace')} and what comes before it is more than fits")
+            shown = path.decode("utf-8", "replace")
+            mend = "raise sandbox.limits.disk, or name a smaller folder"
+            raise WorkspaceError(
+                f"{shown} has {there.st_size} bytes, where {most} of sandbox.limits.disk are left; mend: {mend}"
+            )
         yield header(path, there.st_mode & 0o777, there.st_size, int(there.st_mtime))
         left = there.st_size
         while left:
@@ -105,5 +110,5 @@ def _within(top: int, parts: Iterable[bytes]) -> Iterator[int]:
 
 def _too_much(folder: Path, limit: int) -> str:
     return (
-        f"{folder} holds more than the {limit} bytes of a sandbox; name a smaller folder, or raise sandbox.limits.disk"
+        f"{folder} holds more than the {limit} bytes of sandbox.limits.disk; mend: raise it, or name a smaller folder"
     )

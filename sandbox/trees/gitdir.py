@@ -92,7 +92,7 @@ class GitLimitError(WorkspaceError):
 async def tracked_files(folder: Path, seconds: float = 60.0) -> tuple[bytes, ...] | None:
     """What the person's own checkout at ``folder`` tracks below it; None where it is no checkout.
 
-    The one call outside a directory of ours: it reads the index alone, with our settings over those of the checkout.
+    Outside a directory of ours, as `untracked` is: it reads the index alone, with our settings over the checkout's.
     Raises WorkspaceError with git's own words, for example where the checkout belongs to another user, GitLimitError
     where it does not answer within ``seconds``.
     """
@@ -104,6 +104,21 @@ async def tracked_files(folder: Path, seconds: float = 60.0) -> tuple[bytes, ...
     if b"not a git repository" in err:
         return None
     raise WorkspaceError(f"git cannot list the files of {folder}: {err.decode('utf-8', 'replace').strip()[-300:]}")
+
+
+async def untracked(folder: Path, seconds: float = 5.0) -> int:
+    """How many files, or whole folders, of a person's checkout are neither tracked nor ignored; 0 where git cannot say.
+
+    Reads the index, names of files and the checkout's own ignore rules; starts nothing that the checkout names.
+    """
+    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    words = ("ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
+    argv = ["git", "-C", str(folder), *settings, *words]
+    try:
+        code, out, _ = await _called(argv, _once(b""), limits=Limits(seconds=seconds))
+    except GitLimitError:
+        return 0
+    return 0 if code else out.count(b"\0")
 
 
 class GitDir:

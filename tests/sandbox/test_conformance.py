@@ -74,3 +74,25 @@ def test_every_backend_of_the_contract_suite_has_a_column() -> None:
     source = (conformance.ROOT / "tests/contract/conftest.py").read_text()
     named = {line.split('"')[1] for line in source.splitlines() if line.strip().startswith("pytest.param(")}
     assert named <= set(conformance.NAMES)
+
+
+@pytest.mark.parametrize("text", [None, "nonsense\n", '{"backend": "bwrap"}\n', "[]\n", "\x00\xff\n"])
+def test_a_file_of_results_that_is_none_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
+) -> None:
+    path = tmp_path / "told"
+    if text is not None:
+        path.write_text(text, "latin-1")
+    with pytest.raises(SystemExit) as end:
+        conformance.main(["--from", str(path)])
+    assert end.value.code == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_a_last_line_that_was_cut_does_not_count(tmp_path: Path) -> None:
+    path = told(tmp_path, ("bwrap", "no ptrace", "passed"), ("bwrap", "no ptrace", "failed"))
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    assert len(conformance.lines_of(path)) == 1
+    path.write_text(whole[:-1])
+    assert len(conformance.lines_of(path)) == 2

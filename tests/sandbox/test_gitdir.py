@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from sandbox.trees.gitdir import GitDir, GitLimitError, Limits, tracked_files
+from sandbox.trees.gitdir import GitDir, GitLimitError, Limits, tracked_files, untracked
 from sandbox.types import MIB
 
 
@@ -18,6 +19,10 @@ async def held(tmp_path: Path) -> GitDir:
     made = GitDir(tmp_path / "git")
     await made.create()
     return made
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", "-C", str(folder), *words], check=True)
 
 
 def children() -> set[str]:
@@ -105,3 +110,16 @@ async def test_a_checkout_that_never_answers_holds_nobody_up(tmp_path: Path) -> 
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert children() == set()
+
+
+async def test_what_a_checkout_neither_tracks_nor_ignores_is_counted_and_starts_nothing(tmp_path: Path) -> None:
+    assert await untracked(tmp_path) == 0
+    git(tmp_path, "init", "-q", ".")
+    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
+    (tmp_path / ".gitignore").write_text("*.o\n.gitignore\nran\n")
+    for name in ("a", "b.o", "d/e", "d/f", "tracked"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    git(tmp_path, "-c", "core.fsmonitor=", "add", "tracked")
+    assert await untracked(tmp_path) == 2
+    assert not (tmp_path / "ran").exists()

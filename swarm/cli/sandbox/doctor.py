@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import NamedTuple
 
 import typer
@@ -17,6 +18,7 @@ from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
 from swarm.cli.judge import Finding
 from swarm.cli.sandbox import machine
+from swarm.cli.sandbox.ending import in_order
 from swarm.cli.sandbox.given import BackendOption, config_of, settings_of
 from swarm.config import Settings
 
@@ -43,7 +45,7 @@ def doctor(
     """
     settings = settings_of(ctx, config)
     names = (backend.value,) if backend else tuple(BACKENDS)
-    found = [door.run(_examined(settings, name)) for name in names]
+    found = [door.run(in_order(_examined(settings, name))) for name in names]
     kernel = machine.kernel()
     if json:
         screen.document(
@@ -90,7 +92,9 @@ def _print(one: Examined) -> None:
         screen.say(f"        {key}: {value}")
     for claim in test.failed:
         _line(Finding(subject=f"  {claim}", level="fail", text="does not hold", mend=MENDS.get(claim, "")))
-    screen.say("        proved: " + ", ".join(test.proved))
+    screen.say(
+        textwrap.fill("proved: " + ", ".join(test.proved), 100, initial_indent=" " * 8, subsequent_indent=" " * 16)
+    )
 
 
 def _line(finding: Finding) -> None:
@@ -104,4 +108,8 @@ def _closing(found: list[Examined]) -> None:
     if usable:
         screen.hint(f"usable here: {', '.join(usable)}; try one with: swarm sandbox shell --backend {usable[0]} .")
     else:
-        screen.hint("no backend can be used here, so no task can run: mend one of the above")
+        other = [name for name in BACKENDS if name not in {one.name for one in found}]
+        if other:
+            screen.hint(f"not usable here; {', '.join(other)} was not looked at: swarm sandbox doctor looks at all")
+        else:
+            screen.hint("no backend can be used here, so no task can run: mend one of the above")

@@ -18,12 +18,13 @@ from sandbox.egress.denied import DeniedLog
 from sandbox.factory import chosen_backend, image_engine
 from sandbox.images.realise import Realiser
 from sandbox.images.shelf import shelves_in
-from sandbox.images.sources import Folder, ImageSource, source_of
+from sandbox.images.sources import Archive, Dockerfile, Folder, ImageSource, Reference, source_of
 from sandbox.types import Backend, SandboxSpec
 from sandbox.warm.backend import WarmBackend
 from swarm.cli import screen
 from swarm.config import Settings
 from swarm.config_file import NAME, load_parts, seek
+from swarm.errors import ConfigError
 from swarm.rooms import on_image
 from swarm.ways_out import ways_out
 
@@ -106,6 +107,19 @@ def image_of(text: str, here: Path) -> ImageSource:
     return named if plainly or ("/" in text and path.exists()) else source_of(text)
 
 
+def insist_here(image: str) -> None:
+    """Raises ConfigError for a path where nothing is, and ImageError for what is no image's name."""
+    match image_of(image, Path.cwd()):
+        case Reference():
+            return
+        case Dockerfile() as source:
+            path = (source.folder or Path()) / source.file
+        case Archive() | Folder() as source:
+            path = source.path
+    if not path.exists():
+        raise ConfigError(f"there is no {path}", "give --image a path that is here, or an image's name")
+
+
 @asynccontextmanager
 async def realised(
     settings: Settings, backend: SandboxBackend, name: Backend, spec: SandboxSpec, image: str | None
@@ -114,26 +128,44 @@ async def realised(
     if image is None:
         yield spec
         return
-    source, config = image_of(image, Path.cwd()), settings.sandbox.images
-    state = settings.daemon.state if _writable(settings.daemon.state) else _ours(settings).daemon.state
+    source, config, state = image_of(image, Path.cwd()), settings.sandbox.images, own_state(settings)
     async with image_engine(backend) as engine:
         realiser = Realiser(name, engine, shelves_in(state, config).images, config)
         async with realiser.realise(source) as found:
             yield on_image(spec, found)
 
 
+def own_state(settings: Settings) -> Path:
+    """Where this user's images and copies are kept: the configured state folder, or this user's."""
+    return settings.daemon.state if _writable(settings.daemon.state) else _ours(settings).daemon.state
+
+
 def _writable(state: Path) -> bool:
-    """Whether this user's images may be kept there: those of a daemon of another user are not to be touched."""
+    """Whether this user's things may be kept there: those of a daemon of another user are not to be touched."""
     there = next(place for place in (state, *state.parents) if place.exists())
     return os.access(there, os.W_OK) and (there != state or there.stat().st_uid == os.geteuid())
+
+
+def exits_of(settings: Settings, network: NetworkName) -> Exits:
+    """The ways out, none where none is asked for. Raises ConfigError where the settings lack the one asked for."""
+    if network is NetworkName.NONE:
+        return {}
+    ways = ways_out(settings.sandbox.egress, DeniedLog())
+    if network.value not in ways:
+        what = "--network model has nowhere to go: gateway of [sandbox.egress.model] is not set"
+        raise ConfigError(what, 'set it there in swarm.toml, for example gateway = "http://127.0.0.1:8080"')
+    return ways
 
 
 @asynccontextmanager
 async def backend_of(
     settings: Settings, backend: BackendName | None, network: NetworkName
 ) -> AsyncIterator[WarmBackend]:
-    """A backend that has just proved its claims, with the way out asked for. Raises SandboxUnavailableError."""
-    exits: Exits = {} if network is NetworkName.NONE else ways_out(settings.sandbox.egress, DeniedLog())
+    """A backend that has just proved its claims, with the way out asked for.
+
+    Raises SandboxUnavailableError, and ConfigError where the settings have no such way.
+    """
+    exits = exits_of(settings, network)
     config = config_of(settings, backend)
     async with chosen_backend(config, state=settings.daemon.state, exits=exits) as chosen:
         yield chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
@@ -16,18 +17,24 @@ from sandbox.reaping import Judged, PrunePlan, prune_plan
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
-from swarm.cli.sandbox.given import BackendName, config_of, settings_of
+from swarm.cli.sandbox.copies import left_copies, removed
+from swarm.cli.sandbox.ending import in_order
+from swarm.cli.sandbox.given import BackendName, config_of, own_state, settings_of
 from swarm.config import Settings
 
 
 class Plan(NamedTuple):
-    """By backend what was found, and why a backend could not be asked; ``gone`` are names of what was removed."""
+    """By backend what was found, and why a backend could not be asked; ``gone`` are names of what was removed.
+
+    ``copies`` are folders that dead shells left, and what became of each.
+    """
 
     found: dict[str, PrunePlan]
     absent: dict[str, str]
     cache: tuple[Kept, ...] = ()
     gone: frozenset[str] = frozenset()
     dry: bool = True
+    copies: tuple[tuple[Path, str], ...] = ()
 
     def verdict(self, one: Judged) -> str:
         """What became of a sandbox, or would."""
@@ -36,6 +43,13 @@ class Plan(NamedTuple):
         if self.dry:
             return "would go"
         return "removed" if one.left.name in self.gone else "not gone"
+
+    @property
+    def code(self) -> Code:
+        """A fault where no backend could be asked, or something did not go."""
+        verdicts = {self.verdict(one) for found in self.found.values() for one in found.judged}
+        verdicts |= {verdict for _, verdict in self.copies}
+        return Code.FAULT if "not gone" in verdicts or not self.found else Code.OK
 
 
 def prune(
@@ -49,15 +63,17 @@ def prune(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Find sandboxes whose process is gone, and remove them: never a living one, never unsaved work."""
+    """Find sandboxes whose process is gone, and remove them: never a living one, never unsaved work.
+
+    Exit code 1 when no backend could be asked, or something did not go.
+    """
     settings = settings_of(ctx, config)
-    plan = door.run(_pruned(settings, dry=dry_run or not yes, all_owners=all_owners, cache=cache))
+    plan = door.run(in_order(_pruned(settings, dry=dry_run or not yes, all_owners=all_owners, cache=cache)))
     if json:
         screen.document(_document(plan))
     else:
         _print(plan)
-    verdicts = {plan.verdict(one) for found in plan.found.values() for one in found.judged}
-    raise typer.Exit(Code.FAULT if "not gone" in verdicts else Code.OK)
+    raise typer.Exit(plan.code)
 
 
 async def _pruned(settings: Settings, *, dry: bool, all_owners: bool, cache: bool) -> Plan:
@@ -70,7 +86,7 @@ async def _pruned(settings: Settings, *, dry: bool, all_owners: bool, cache: boo
             try:
                 backend = await stack.enter_async_context(chosen_backend(config, state=settings.daemon.state))
             except SandboxUnavailableError as error:
-                absent[name] = str(error).splitlines()[-1].strip().removeprefix(f"{name}: ")
+                absent[name] = reason(name, error)
                 continue
             found[name] = prune_plan(await backend.left_behind(), all_owners=all_owners)
             going = {left.name for left in found[name].removed}
@@ -78,7 +94,23 @@ async def _pruned(settings: Settings, *, dry: bool, all_owners: bool, cache: boo
                 await backend.sweep(only=going)
                 gone |= going - {left.name for left in await backend.left_behind()}
     kept = tuple(_shelved(settings, dry=dry)) if cache else ()
-    return Plan(found, absent, kept, frozenset(gone), dry)
+    return Plan(found, absent, kept, frozenset(gone), dry, tuple(_copies(settings, dry=dry)))
+
+
+def reason(name: str, error: SandboxUnavailableError) -> str:
+    """Why a backend cannot be asked, on one line, without what the line begins with already."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    first = next((place for place, line in enumerate(lines) if line.startswith(f"{name}: ")), 0)
+    text = " ".join(line for line in lines[first:] if line)
+    while text.startswith(f"{name}: "):
+        text = text.removeprefix(f"{name}: ")
+    return text
+
+
+def _copies(settings: Settings, *, dry: bool) -> Iterable[tuple[Path, str]]:
+    for state in {settings.daemon.state, own_state(settings)}:
+        for place in left_copies(state):
+            yield place, "would go" if dry else "removed" if removed(place) else "not gone"
 
 
 def _shelved(settings: Settings, *, dry: bool) -> Iterable[Kept]:
@@ -105,6 +137,7 @@ def _document(plan: Plan) -> dict[str, object]:
         "dry_run": plan.dry,
         "sandboxes": sandboxes,
         "cache": cache,
+        "copies": [{"name": str(place), "removed": verdict == "removed"} for place, verdict in plan.copies],
         "not_asked": plan.absent,
         "removed": len(plan.gone),
     }
@@ -118,10 +151,13 @@ def _print(plan: Plan) -> None:
     ]
     verb = "would go" if plan.dry else "removed"
     rows += [(verb, "cache", kept.name, "", f"{kept.size >> 20} MiB kept for later use") for kept in plan.cache]
+    rows += [(told, "shell", str(place), "", "the copy of a shell that is gone") for place, told in plan.copies]
     if rows:
         screen.table(("", "where", "what", "age", "why"), rows)
     elif plan.found:
-        screen.say("nothing was left behind")
+        screen.say("nothing was left behind" + (" where it could be asked" if plan.absent else ""))
+    if not plan.found:
+        screen.hint("no backend could be asked, so what sandboxes were left behind is not known")
     for name, why in plan.absent.items():
         screen.hint(f"{name} could not be asked: {why}")
     if any(row[0] == "would go" for row in rows):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import fcntl
+import os
 import re
 import shlex
 import signal
+import stat
 import sys
+import termios
 from collections.abc import Callable, Sequence
 
 import typer
@@ -23,13 +27,45 @@ from swarm.errors import ConfigError
 _LEAVE = re.compile(r"\s*(exit|logout)(\s+(\d{1,3}))?\s*;?\s*\Z")
 _PROMPT = "sandbox$ "
 INTERRUPTED = 130
+MOST_GIVEN = 64 << 20  # bytes of standard input
+_LONGEST = 16 << 20  # bytes of a line
+_MISSING = 127
 
 
-async def command(box: Sandbox, argv: Sequence[str]) -> int:
+async def piped_in() -> bytes:
+    """All of standard input, for one command. Raises ConfigError where it is too much."""
+    data = bytearray()
+    while chunk := await _chunk():
+        data += chunk
+        if len(data) > MOST_GIVEN:
+            what = f"standard input holds more than {MOST_GIVEN >> 20} MiB"
+            raise ConfigError(what, "put it into a file of DIR, and name that in the command")
+    return bytes(data)
+
+
+async def command(box: Sandbox, argv: Sequence[str], stdin: bytes = b"") -> int:
     """Run one command to its end; its exit code."""
     session = _Session(box)
     with session.attentive():
-        return await session.run(Command(argv=tuple(argv), whole=True))
+        code = await session.run(Command(argv=tuple(argv), stdin=stdin, whole=True))
+    if not stdin and _waiting():
+        screen.hint("what is piped in was not given to the command; with --stdin it is")
+    if code == _MISSING and len(argv) == 1 and " " in argv[0]:
+        screen.hint(
+            f"one word with blanks is the name of a program; for a shell's line: -- sh -c {shlex.quote(argv[0])}"
+        )
+    return code
+
+
+def _waiting() -> bool:
+    """Whether a pipe or file at standard input holds something nobody reads."""
+    try:
+        kind = os.fstat(0).st_mode
+        if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)):
+            return False
+        return int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder) > 0
+    except OSError:
+        return False
 
 
 async def lines(box: Sandbox) -> int:
@@ -37,9 +73,9 @@ async def lines(box: Sandbox) -> int:
 
     A prompt is shown where a person types.
     """
-    session, code, person = _Session(box), 0, sys.stdin.isatty()
+    session, code, person, typed = _Session(box), 0, sys.stdin.isatty(), _Lines()
     with session.attentive():
-        while (line := await asyncio.to_thread(_line, person=person)) is not None:
+        while (line := await typed.next(person=person)) is not None:
             if leaving := _LEAVE.match(line):
                 return int(leaving[3]) & 255 if leaving[3] else code
             if line.strip():
@@ -49,13 +85,49 @@ async def lines(box: Sandbox) -> int:
     return code
 
 
-def _line(*, person: bool) -> str | None:
-    """The next line, None at the end."""
-    if person:
-        sys.stderr.write(_PROMPT)
-        sys.stderr.flush()
-    line = sys.stdin.readline()
-    return line.rstrip("\n") if line else None
+class _Lines:
+    """Lines of standard input, waited for without a thread, which could not be ended before its line comes."""
+
+    def __init__(self) -> None:
+        self._held, self._ended = b"", False
+
+    async def next(self, *, person: bool) -> str | None:
+        """The next line, None at the end. Raises ConfigError for one without an end."""
+        if person:
+            sys.stderr.write(_PROMPT)
+            sys.stderr.flush()
+        while b"\n" not in self._held and not self._ended:
+            chunk = await _chunk()
+            self._held, self._ended = self._held + chunk, not chunk
+            if len(self._held) > _LONGEST and b"\n" not in self._held:
+                raise ConfigError("a line of standard input is longer than 16 MiB", "put it into a file of DIR")
+        if not self._held:
+            return None
+        line, _, self._held = self._held.partition(b"\n")
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError("a line of standard input is not UTF-8", "put it into a file of DIR") from error
+
+
+async def _chunk() -> bytes:
+    """Some bytes of standard input, none at its end or when its terminal is gone."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(0, ready.set)
+    except PermissionError:  # epoll takes no plain file, which never lets one wait
+        pass
+    except OSError:
+        return b""
+    else:
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(0)
+    try:
+        return os.read(0, 1 << 16)
+    except OSError:
+        return b""
 
 
 class _Session:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,18 +14,23 @@ from typer.core import TyperCommand
 
 from sandbox.base import Sandbox
 from sandbox.trees.folder import folder_stream
+from sandbox.trees.gitdir import untracked
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SealedTree
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption
 from swarm.cli.sandbox import session
+from swarm.cli.sandbox.copies import copy_folder
+from swarm.cli.sandbox.ending import in_order
 from swarm.cli.sandbox.given import (
     BackendOption,
     ImageOption,
     NetworkName,
     NetworkOption,
     backend_of,
-    image_of,
+    exits_of,
+    insist_here,
+    own_state,
     realised,
     settings_of,
     spec_of,
@@ -60,6 +65,7 @@ class Wish(NamedTuple):
     network: NetworkName
     image: str | None
     command: tuple[str, ...]
+    stdin: bool
 
 
 def shell(
@@ -84,38 +90,63 @@ def shell(
             help="Write what changed there, as a patch; it must lie outside DIR.",
         ),
     ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Give COMMAND what is piped in, to its end; at most 64 MiB.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Open a sandbox as agents get it, and type commands into it; or run one COMMAND and leave.
 
     DIR itself is never touched: the sandbox has a copy, which goes at the end.
-    Folder and variables last from line to line; output comes whole.
+    Folder and variables last from line to line; output comes whole, standard output and error as one.
     Ctrl-C ends the running command; exit, or Ctrl-D, leaves.
     The exit code is that of the last command.
     """
     settings = settings_of(ctx, config)
-    wish = Wish(folder, keep, backend, network, image, ctx.meta.get(_COMMAND, ()))
+    wish = Wish(folder, keep, backend, network, image, ctx.meta.get(_COMMAND, ()), stdin)
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder} is no folder", "name the one whose copy is wanted, or none for an empty sandbox")
     if image is not None:
-        image_of(image, Path.cwd())
+        insist_here(image)
+    if stdin and not wish.command:
+        raise ConfigError("--stdin is for one command: lines come from standard input already", "add: -- COMMAND")
     if keep is not None:
         _may_be_written(keep, folder)
-    raise typer.Exit(door.run(_opened(settings, wish)))
+    raise typer.Exit(door.run(in_order(_opened(settings, wish))))
 
 
 async def _opened(settings: Settings, wish: Wish) -> int:
     limit = settings.sandbox.limits.disk
-    with tempfile.TemporaryDirectory(prefix="agent-swarm-shell-") as own:
-        workspace = Workspace(Path(own) / "git")
-        base = await workspace.begin(folder_stream(wish.folder, limit=limit), limit=limit) if wish.folder else None
-        for note in base.left_out[:20] if base else ():
-            screen.hint(f"left out: {note}")
+    exits_of(settings, wish.network)  # before anything is copied
+    given = await session.piped_in() if wish.stdin else b""
+    with copy_folder(own_state(settings)) as own:
+        workspace = Workspace(own / "git")
+        base = await _copied(workspace, wish.folder, limit) if wish.folder else None
         async with _sandbox(settings, wish, workspace, base) as box:
-            code = await session.command(box, wish.command) if wish.command else await session.lines(box)
+            code = await session.command(box, wish.command, given) if wish.command else await session.lines(box)
             if wish.keep and base:
                 await _write_patch(workspace, box, base, wish.keep, limit)
     return code
+
+
+async def _copied(workspace: Workspace, folder: Path, limit: int) -> SealedTree:
+    """A commit of the folder; a person who waits for it is told why, and what of it stays out."""
+    telling = asyncio.get_running_loop().call_later(1, _say_copying, folder)
+    try:
+        base = await workspace.begin(folder_stream(folder, limit=limit), limit=limit)
+    finally:
+        telling.cancel()
+    for note in base.left_out[:20]:
+        screen.hint(f"left out: {note}")
+    if count := await untracked(folder):
+        stay = "1 untracked file or folder stays" if count == 1 else f"{count} untracked files or folders stay"
+        screen.hint(f"{stay} out; git add what the sandbox is to have")
+    return base
+
+
+def _say_copying(folder: Path) -> None:
+    if sys.stderr.isatty():
+        screen.hint(f"copying {folder} ...")
 
 
 @asynccontextmanager
@@ -150,7 +181,11 @@ async def _write_patch(workspace: Workspace, box: Sandbox, base: SealedTree, kee
             file.write(data)
     except OSError as error:
         raise ConfigError(f"{keep} cannot be written: {error.strerror}", "give --keep a new file elsewhere") from error
-    screen.hint(f"{len(sealed.files)} changed files are in {keep}; look at it, then: git apply {keep}")
+    screen.hint(f"{_files(len(sealed.files))} in {keep}; look at it, then: git apply {keep}")
+
+
+def _files(count: int) -> str:
+    return "1 changed file is" if count == 1 else f"{count} changed files are"
 
 
 def _may_be_written(keep: Path, folder: Path | None) -> None:

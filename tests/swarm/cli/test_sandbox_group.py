@@ -21,7 +21,7 @@ from sandbox.images.sources import Archive, Dockerfile, Folder, Reference
 from sandbox.reaping import prune_plan
 from sandbox.types import LeftBehind, SelfTest
 from swarm.cli import app
-from swarm.cli.sandbox import doctor, given, machine, prune
+from swarm.cli.sandbox import copies, doctor, explain, given, machine, prune
 
 SESSION = """
 import asyncio, sys
@@ -41,6 +41,7 @@ sys.exit(asyncio.run(main()))
 """
 
 
+SWARM = str(Path(sys.executable).parent / "swarm")
 LONG = "seq 400000"  # 2.7 MB, where a task's command keeps 256 KiB
 
 
@@ -212,6 +213,10 @@ def test_a_named_file_that_is_not_there_is_refused(swarm, tmp_path: Path) -> Non
         (("shell", ".", "--keep", "x.patch"), "lies inside"),
         (("shell", ".", "--keep", "/nonexistent/x.patch"), "is not there"),
         (("shell", ".", "--keep", "/etc/passwd"), "is there already"),
+        (("shell", ".", "--network", "model"), "gateway of [sandbox.egress.model] is not set"),
+        (("shell", "--image", "/nope.tar"), "there is no /nope.tar"),
+        (("explain", "--image", "/nope.tar"), "there is no /nope.tar"),
+        (("shell", ".", "--stdin"), "--stdin is for one command"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(swarm, tmp_path: Path, words, said: str) -> None:
@@ -250,8 +255,109 @@ def test_prune_says_removed_only_of_what_is_gone(capsys: pytest.CaptureFixture[s
     document = prune._document(plan)
     assert [one["removed"] for one in (*document["sandboxes"], *document["cache"])] == [True, False, True]
     assert document["removed"] == 1
-    prune._print(prune.Plan({}, {"docker": "no engine"}))
-    assert "nothing was left" not in capsys.readouterr().out
+    assert plan.code == 1
+    assert prune.Plan({"bwrap": prune_plan([])}, {"docker": "no engine"}).code == 0
+    nobody = prune.Plan({}, {"docker": "no engine"})
+    assert nobody.code == 1
+    prune._print(nobody)
+    told = capsys.readouterr()
+    assert "nothing was left" not in told.out
+    assert "no backend could be asked" in told.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no sandbox can be used on this machine:\n  docker: docker: no claim:\n  here; mend: start it",
+        "docker: no claim: here; mend: start it",
+        "no claim: here; mend: start it",
+    ],
+)
+def test_why_a_backend_could_not_be_asked_is_one_line_that_names_it_once(text: str) -> None:
+    assert prune.reason("docker", SandboxUnavailableError(text)) == "no claim: here; mend: start it"
+
+
+def test_a_copy_that_a_killed_shell_left_is_found_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    dead = tmp_path / "shells" / "swarm-0123456789-1-1-0123456789"
+    (dead / "git").mkdir(parents=True)
+    (tmp_path / "shells" / "something else").mkdir()
+    with copies.copy_folder(tmp_path) as living:
+        assert living.stat().st_mode & 0o077 == 0
+        assert copies.left_copies(tmp_path) == [dead]
+        assert copies.removed(dead)
+        assert living.exists()
+    assert [place.name for place in (tmp_path / "shells").iterdir()] == ["something else"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("number", "line"), [(signal.SIGTERM, "sleep 3457\n"), (signal.SIGHUP, "")])
+def test_a_shell_that_is_told_to_go_leaves_neither_sandbox_nor_copy(tmp_path: Path, number: int, line: str) -> None:
+    top, state = tmp_path / "top", tmp_path / "state"
+    top.mkdir()
+    (top / "a").write_text("a")
+    words = [SWARM, "sandbox", "shell", str(top), "--backend", "bwrap"]
+    child = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"XDG_STATE_HOME": str(state)}
+    )
+    try:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"echo begun\n" + line.encode())
+        child.stdin.flush()
+        assert child.stdout.readline() == b"begun\n"
+        assert len(list((state / "agent-swarm" / "shells").iterdir())) == 1
+        child.send_signal(number)
+        assert child.wait(timeout=30) == 128 + number
+    finally:
+        child.kill()
+        child.communicate()
+    assert list((state / "agent-swarm" / "shells").iterdir()) == []
+    left = subprocess.run(
+        [SWARM, "sandbox", "prune", "--json"],
+        env=os.environ | {"XDG_STATE_HOME": str(state), "DOCKER_HOST": f"unix://{tmp_path}/no.sock"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(left.stdout)["sandboxes"] == json.loads(left.stdout)["copies"] == []
+
+
+@pytest.mark.root
+def test_a_command_gets_what_is_piped_in_where_it_is_asked_for_and_is_told_where_not(tmp_path: Path) -> None:
+    def ran(*words: str, given: bytes) -> subprocess.CompletedProcess[bytes]:
+        words = (SWARM, "sandbox", "shell", "--backend", "bwrap", *words)
+        return subprocess.run(words, input=given, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+
+    data = bytes(range(256)) * 4096
+    assert ran("--stdin", "--", "cat", given=data).stdout == data
+    without = ran("--", "cat", given=b"hello")
+    assert (without.stdout, without.returncode) == (b"", 0)
+    assert b"with --stdin it is" in without.stderr
+    assert b"piped in" not in ran("--", "true", given=b"").stderr
+
+
+def test_a_line_given_as_a_programs_name_is_told_what_it_lacks() -> None:
+    done = piped("", "ls -la; id")
+    assert done.returncode == 127
+    assert b"sh -c 'ls -la; id'" in done.stderr
+    assert b"sh -c" not in piped("", "nosuchprogram").stderr
+
+
+def test_cells_are_folded_behind_commas_and_at_blanks_and_lose_nothing() -> None:
+    text = "tmpfs nosuid,nodev,exec,size=536870912; and aVeryLongWordThatHasNoEnd"
+    lines = explain.folded(text, 16)
+    assert lines[:2] == ["tmpfs nosuid,", "nodev,exec,"]
+    assert max(map(len, lines)) <= 16
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert explain.folded("", 16) == [""]
+
+
+@pytest.mark.parametrize(("network", "names"), [("packages", "HTTPS_PROXY PIP_CERT"), ("model", "OPENAI_BASE_URL")])
+def test_explain_names_the_variables_of_a_way_out(swarm, tmp_path: Path, network: str, names: str) -> None:
+    ran = swarm("sandbox", "explain", "--network", network, "--json", cwd=tmp_path)
+    rows = {row["property"]: row for row in json.loads(ran.out)["rows"]}
+    assert all(name in rows["environment"]["asked"] for name in names.split())
+    short = swarm("sandbox", "explain", "--network", network, cwd=tmp_path)
+    assert max(map(len, short.out.splitlines())) <= 140
 
 
 def test_doctor_tells_each_claim_that_does_not_hold_with_its_mend(capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,9 +411,9 @@ def test_the_shell_opens_what_the_image_holds_and_refuses_what_it_cannot_open(sw
         tar.add(root, ".")
     packed = swarm(*words, "root.tar.gz", "--", "/bin/cat", "/opt/mark", cwd=tmp_path)
     assert (packed.code, packed.out) == (0, "of the image"), packed.err
-    for absent in ("./nowhere", "agent-swarm/nowhere:1", "/nowhere.tar"):
+    for absent, code in (("./nowhere", 3), ("agent-swarm/nowhere:1", 9), ("/nowhere.tar", 3)):
         refused = swarm(*words, absent, "--", "/bin/cat", "/etc/hostname", cwd=tmp_path)
-        assert (refused.code, refused.out) == (9, ""), refused.err
+        assert (refused.code, refused.out) == (code, ""), refused.err
         assert "mend: " in refused.err
 
 

@@ -97,7 +97,7 @@ async def tracked_files(folder: Path, seconds: float = 60.0) -> tuple[bytes, ...
     where it does not answer within ``seconds``.
     """
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-    argv = ["git", "-C", str(folder), *settings, "ls-files", "-z", "--cached"]
+    argv = ["git", "-C", str(folder.absolute()), *settings, "ls-files", "-z", "--cached"]
     code, out, err = await _called(argv, _once(b""), limits=Limits(seconds=seconds))
     if code == 0:
         return tuple(dict.fromkeys(out.split(b"\0")[:-1]))
@@ -113,7 +113,7 @@ async def untracked(folder: Path, seconds: float = 5.0) -> int:
     """
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
     words = ("ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
-    argv = ["git", "-C", str(folder), *settings, *words]
+    argv = ["git", "-C", str(folder.absolute()), *settings, *words]
     try:
         code, out, _ = await _called(argv, _once(b""), limits=Limits(seconds=seconds))
     except GitLimitError:

@@ -122,4 +122,7 @@ async def test_what_a_checkout_neither_tracks_nor_ignores_is_counted_and_starts_
         (tmp_path / name).touch()
     git(tmp_path, "-c", "core.fsmonitor=", "add", "tracked")
     assert await untracked(tmp_path) == 2
+    here = Path(os.path.relpath(tmp_path))
+    assert await tracked_files(here) == (b"tracked",)
+    assert await untracked(here) == 2
     assert not (tmp_path / "ran").exists()

@@ -96,8 +96,7 @@ async def tracked_files(folder: Path, seconds: float = 60.0) -> tuple[bytes, ...
     Raises WorkspaceError with git's own words, for example where the checkout belongs to another user, GitLimitError
     where it does not answer within ``seconds``.
     """
-    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-    argv = ["git", "-C", str(folder.absolute()), *settings, "ls-files", "-z", "--cached"]
+    argv = _in_checkout(folder, "ls-files", "-z", "--cached")
     code, out, err = await _called(argv, _once(b""), limits=Limits(seconds=seconds))
     if code == 0:
         return tuple(dict.fromkeys(out.split(b"\0")[:-1]))
@@ -111,14 +110,19 @@ async def untracked(folder: Path, seconds: float = 5.0) -> int:
 
     Reads the index, names of files and the checkout's own ignore rules; starts nothing that the checkout names.
     """
-    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
     words = ("ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
-    argv = ["git", "-C", str(folder.absolute()), *settings, *words]
+    argv = _in_checkout(folder, *words)
     try:
         code, out, _ = await _called(argv, _once(b""), limits=Limits(seconds=seconds))
     except GitLimitError:
         return 0
     return 0 if code else out.count(b"\0")
+
+
+def _in_checkout(folder: Path, *words: str) -> list[str]:
+    """Named in full, since git is started elsewhere than where the person stands."""
+    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    return ["git", "-C", str(folder.absolute()), *settings, *words]
 
 
 class GitDir:

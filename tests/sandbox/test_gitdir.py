@@ -122,7 +122,16 @@ async def test_what_a_checkout_neither_tracks_nor_ignores_is_counted_and_starts_
         (tmp_path / name).touch()
     git(tmp_path, "-c", "core.fsmonitor=", "add", "tracked")
     assert await untracked(tmp_path) == 2
-    here = Path(os.path.relpath(tmp_path))
-    assert await tracked_files(here) == (b"tracked",)
-    assert await untracked(here) == 2
     assert not (tmp_path / "ran").exists()
+
+
+async def test_a_checkout_named_from_where_one_stands_is_that_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tracked").touch()
+    git(tmp_path, "init", "-q", ".")
+    git(tmp_path, "add", "tracked")
+    (tmp_path / "secret").touch()
+    monkeypatch.chdir(tmp_path)
+    assert await tracked_files(Path()) == (b"tracked",)
+    assert await untracked(Path()) == 1

@@ -14,6 +14,7 @@ class Answered:
     """A request that ended. ``usage`` is what the server counted, None where it did not: ``tokens`` is a guess then.
 
     ``status`` is that of the answer, or what became of it; ``seconds`` are of wall clock, waiting included.
+    ``reason`` is what the client was told instead of an answer, ``param`` the field of its request that is to blame.
     """
 
     tier: str
@@ -23,6 +24,8 @@ class Answered:
     tokens: int
     usage: Usage | None
     seconds: float
+    reason: str = ""
+    param: str = ""
 
 
 class Account(Protocol):

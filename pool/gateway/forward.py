@@ -81,6 +81,7 @@ async def answer(service: Service, exchange: Exchange, job: Job) -> None:
 async def refuse(service: Service, exchange: Exchange, job: Job, refusal: Refusal) -> None:
     """Tell the client. The pool has spent the one budget of retries, so the client is asked to add none of its own."""
     job.status = "torn" if exchange.started else str(refusal.status)
+    job.refusal = refusal
     if refusal.status >= 500 and refusal.retry_after is None:
         exchange.extra.append((b"x-should-retry", b"false"))
     service.remember(job.number, f"{job.status} {refusal.message}")
@@ -127,5 +128,6 @@ def _count(service: Service, job: Job, settle: Settle) -> None:
         metrics.spent(job.caller.name, usage)
     if (bound := job.caller.bound) is not None:
         seconds = service.clock() - job.began
-        ended = Answered(job.frame.tier, job.endpoint, job.model, job.status, tokens, usage, seconds)
+        why = (job.refusal.message, job.refusal.param or "") if job.refusal else ("", "")
+        ended = Answered(job.frame.tier, job.endpoint, job.model, job.status, tokens, usage, seconds, *why)
         bound.account.answered(ended)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pool.gateway.identity import NAMING, Identity, identify
 from pool.gateway.keys import Caller
 from pool.gateway.reading import Asked, check_labels, class_of, deadline_of
+from pool.gateway.replies import Refusal
 from pool.gateway.service import Service
 from pool.gateway.speech import AsItIs, Speech
 from pool.gateway.virtual import Frame
@@ -20,7 +21,10 @@ GONE = "499"  # the status under which a client that hung up is counted
 
 @dataclass(slots=True)
 class Job:
-    """``began`` and ``first_at`` are on the service's clock, ``waited`` is in seconds, ``spoken`` tokens heard."""
+    """``began`` and ``first_at`` are on the service's clock, ``waited`` is in seconds, ``spoken`` tokens heard.
+
+    ``refusal`` is what the client was told instead of an answer.
+    """
 
     asked: Asked
     caller: Caller
@@ -36,6 +40,7 @@ class Job:
     attempts: int = 1
     usage: Usage | None = None
     spoken: int = 0
+    refusal: Refusal | None = None
 
     @property
     def request_class(self) -> RequestClass:

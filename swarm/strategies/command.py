@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from pool.gateway.bound import Answered
 from sandbox.errors import SandboxError
 from sandbox.types import Command, Outcome
 from swarm.agents import PLACEHOLDERS, AgentConfig
@@ -26,7 +27,9 @@ TICK = 1.0  # seconds between two looks at it
 LAST_WORDS = 10.0  # seconds that it may go on after the budget is spent, to tell of it
 SAVE_EVERY = 60.0  # seconds between two saves in passing
 SAVE_SHARE = 20  # a save is not begun before so many times the last one's duration has passed
+HOPELESS = 3  # calls refused for what no endpoint can do, before the first answer, after which it is stopped
 LONGEST_WORD = 100_000  # bytes of the task in one argument or variable; the kernel takes 131072
+REASON = 400  # characters of why a call failed
 TASK_FILE = ".swarm-task.md"
 _MARK = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _WRITE = 'umask 077 && cat > "$HOME/$1" && printf %s "$HOME"'
@@ -48,6 +51,8 @@ class _Run:
     save_took: float = 0.0
     over_since: float | None = None
     heard_at: float = field(default_factory=time.monotonic)
+    without_tools: int = 0
+    hopeless: str = ""
 
 
 class CommandAgent:
@@ -120,7 +125,8 @@ class CommandAgent:
         model, calls = run.calls.model, run.calls
         if calls.over:
             return Conclusion(ending="limit_hit", summary=calls.over, model=model)
-        if outcome is None:
+        if outcome is None or run.hopeless:
+            why = why or run.hopeless
             return Conclusion(ending="gave_up", summary=f"{self._name} was stopped: {why}", model=model)
         tail = ending(outcome.text)
         if outcome.timed_out:
@@ -166,17 +172,26 @@ async def _tell(run: _Run) -> None:
     """Let the journal have what was printed and asked since the last look."""
     if text := run.printed.taken():
         await run.work.record("output", {"text": text})
-    failed: Counter[str] = Counter()
+    failed: Counter[tuple[str, str]] = Counter()
     for call in run.calls.taken():
         if call.status != "200":
-            failed[call.status] += 1
+            failed[call.status, call.reason[:REASON]] += 1
+            _judge(run, call)
             continue
         facts = {name: getattr(call, name) for name in ("tier", "endpoint", "model", "tokens")}
         usage = call.usage.model_dump() if call.usage else {}
         await run.work.record("model_call", {**facts, **usage, "seconds": round(call.seconds, 3)})
     if failed:
-        words = ", ".join(f"{count} with {status}" for status, count in failed.items())
+        words = ", ".join(f"{n} with {status}{f' ({why})' if why else ''}" for (status, why), n in failed.items())
         await run.work.record("note", {"text": f"calls of a model that failed: {words}"})
+
+
+def _judge(run: _Run, call: Answered) -> None:
+    """Note an agent that asks for tool calls where nobody makes any: it would only try again, for minutes."""
+    if call.status == "400" and call.param == "tools":
+        run.without_tools += 1
+    if run.without_tools >= HOPELESS and not run.calls.answers:
+        run.hopeless = f"{run.without_tools} calls were refused: {call.reason[:REASON]}"
 
 
 def _stop(run: _Run) -> str:
@@ -185,6 +200,8 @@ def _stop(run: _Run) -> str:
     if run.calls.over:
         run.over_since = run.over_since or now
         return "the budget is spent" if now - run.over_since > LAST_WORDS else ""
+    if run.hopeless:
+        return run.hopeless
     if min(now - run.heard_at, run.calls.quiet) > run.agent.idle:
         return f"it printed nothing and asked no model for {run.agent.idle:g} s"
     return ""

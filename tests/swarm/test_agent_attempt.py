@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -38,12 +38,14 @@ def inside(bench: Any) -> Open:
     """The bench with a way to the models of a pretend server, and an agent of the given command."""
 
     @asynccontextmanager
-    async def opened(command: str, **more: Any) -> AsyncIterator[PretendServer]:
+    async def opened(
+        command: str, tools: Literal["auto", "text"] = "auto", **more: Any
+    ) -> AsyncIterator[PretendServer]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         async with pretend_vllm() as server:
-            config = PoolConfig(endpoints=(EndpointConfig(name="a", url=server.url, tier="small"),))
+            config = PoolConfig(endpoints=(EndpointConfig(name="a", url=server.url, tier="small", tools=tools),))
             async with Pool(config) as pool:
                 await pool.ready("small")
                 bench.models = Models(pool, Tiers(pool, config))
@@ -64,6 +66,20 @@ async def test_change_of_an_agent_is_checked_and_delivered(bench: Any, inside: O
         assert (view.spent.steps, view.attempts[0].strategy) == (1, "cli:fake")
         assert server.requests[-1].headers["x-session-id"] == view.attempts[0].id
         assert [sandbox.spec.network for sandbox in bench.backend.opened] == ["model", "none", "none"]
+
+
+async def test_agent_that_needs_tool_calls_of_endpoints_that_make_none_is_stopped_early_and_told_why(
+    bench: Any, inside: Open, name: str
+) -> None:
+    """A newcomer's mini-swe-agent got the same 400 for each call and tried it again until the time was over."""
+    bench.ladder = ("small",)
+    wants = ASK.replace("'messages'", "'tools': [{'type': 'function', 'function': {'name': 'bash'}}], 'messages'")
+    async with inside(f"while :; do {wants} || sleep 0.05; done", tools="text") as server, bench.open():
+        await bench.submit(name, strategy="cli:fake")
+        view = await bench.until(name)
+        assert "no endpoint there makes native tool calls" in view.reason
+        assert view.spent.steps == 0
+        assert [request for request in server.requests if request.path.endswith("/chat/completions")] == []
 
 
 @pytest.mark.slow

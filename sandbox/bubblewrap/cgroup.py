@@ -25,6 +25,7 @@ ROOM = 32 * MIB
 CONTROLLERS = ("memory", "pids", "cpu")
 _PATIENCE = 3.0
 _PAUSES = (0.0, 0.0005, 0.001, 0.002, 0.004)  # seconds between two looks; the last one goes on
+_USUAL = "agent-swarm"  # the group that scripts/prepare-sandbox makes when it is told no other
 _ASIDE = "daemon"  # where the processes of a delegated group move to, so that it may limit others
 
 
@@ -218,7 +219,7 @@ def find_parent(name: str) -> Parent:
         for folder in folders:
             _made(folder)
     except OSError as error:
-        raise _refusal(folders[0], error) from error
+        raise _refusal(folders[0], name, error) from error
     return Parent(folders, unified=False)
 
 
@@ -242,7 +243,7 @@ def _unified(root: Path, name: str, delegated: Path | None) -> Parent:
         _let_limit(folder)
     except OSError as error:
         if delegated is None:
-            raise _refusal(folder, error) from error
+            raise _refusal(folder, name, error) from error
     else:
         return Parent((folder,), unified=True)
     folder = delegated / name
@@ -252,7 +253,7 @@ def _unified(root: Path, name: str, delegated: Path | None) -> Parent:
         _made(folder)
         _let_limit(folder)
     except OSError as error:
-        raise _refusal(folder, error) from error
+        raise _refusal(folder, name, error) from error
     return Parent((folder,), unified=True)
 
 
@@ -274,13 +275,14 @@ def _made(folder: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def _refusal(folder: Path, error: OSError) -> SandboxUnavailableError:
+def _refusal(folder: Path, name: str, error: OSError) -> SandboxUnavailableError:
+    script = f"AGENT_SWARM_CGROUP={name} scripts/prepare-sandbox" if name != _USUAL else "scripts/prepare-sandbox"
     if os.geteuid() == 0:
-        mend = "run scripts/prepare-sandbox groups, which moves processes out of the groups above"
+        mend = f"run {script} groups, which moves processes out of the groups above"
     else:
         mend = (
-            "as root, run scripts/prepare-sandbox user NAME for the user that runs the daemon, or run it as a systemd "
-            "service with Delegate=yes"
+            f"as root, run {script} user NAME for the user that runs the daemon, or run it as a systemd service with "
+            "Delegate=yes"
         )
     return SandboxUnavailableError(f"control groups below {folder} cannot be made ({error.strerror}); mend: {mend}")
 

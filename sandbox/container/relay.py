@@ -136,4 +136,11 @@ def explained(error: Exception, address: Address) -> str:
         )
     if isinstance(error, TimeoutError):
         return f"port {address.port} of {address.host} does not answer; mend: is the machine up, and let through?"
-    return f"{error.strerror if isinstance(error, OSError) and error.strerror else error}; mend: is its engine up?"
+    return f"{_plain(error, address)}; mend: is its engine up?"
+
+
+def _plain(error: Exception, address: Address) -> str:
+    """The kernel's word for what went wrong; asyncio's own names a call of its and the address as Python writes it."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0:
+        return f"port {address.port} of {address.host}: {os.strerror(error.errno or 0).lower()}"
+    return str((isinstance(error, OSError) and error.strerror) or error)

@@ -79,6 +79,6 @@ def _knock(path: str) -> None:
             ) from error
         except OSError as error:
             raise SandboxLostError(
-                f'no Docker engine listens at {path} ({error.strerror or error}); mend: as root, eval "$(scripts/'
-                'start-docker)", or set DOCKER_HOST'
+                f"no Docker engine listens at {path} ({error.strerror or error}); mend: start one (in a checkout, as "
+                'root: eval "$(scripts/start-docker)"), or set DOCKER_HOST'
             ) from error

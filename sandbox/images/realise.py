@@ -27,7 +27,10 @@ from sandbox.images.sources import Archive, Dockerfile, Folder, ImageSource, Ref
 from sandbox.types import Backend, Frozen
 
 _REMEMBERED = 256
-_MEND = "mend: start one (scripts/start-docker), or name an archive that `docker save` wrote as the image"
+_MEND = (
+    'mend: start one (in a checkout, as root: eval "$(scripts/start-docker)"), or name an archive that `docker save` '
+    "wrote as the image"
+)
 
 
 class Realised(Frozen):

@@ -150,6 +150,9 @@ def test_a_delegated_group_is_used_where_the_root_is_closed_and_its_processes_st
     assert (own / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
     with pytest.raises(SandboxUnavailableError, match="prepare-sandbox"):
         _unified(tmp_path, "agent-swarm", None)
+    (tmp_path / "mine").touch()
+    with pytest.raises(SandboxUnavailableError, match="run AGENT_SWARM_CGROUP=mine scripts/prepare-sandbox "):
+        _unified(tmp_path, "mine", None)
 
 
 @pytest.fixture

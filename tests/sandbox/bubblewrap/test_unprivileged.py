@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
+import subprocess
 import sysconfig
 from pathlib import Path
 
@@ -117,3 +119,21 @@ def test_the_contract_suites_hold_for_an_unprivileged_user(checkout, as_user, gr
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout
+
+
+@pytest.mark.root
+def test_a_plain_user_is_not_told_that_a_library_is_missing_which_is_there() -> None:
+    """A newcomer's make setup: ldconfig is not on the PATH of a plain user."""
+    ctypes.CDLL("libseccomp.so.2")
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-s", "install"]
+    done = subprocess.run(
+        nobody,
+        input=(CHECKOUT / "scripts/prepare-sandbox").read_text(),
+        env={"PATH": "/usr/bin:/bin"},
+        cwd="/",
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert "libseccomp2" not in done.stderr
+    assert done.returncode == 0 or "missing:" in done.stderr

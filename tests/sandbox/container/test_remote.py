@@ -189,8 +189,12 @@ async def test_mutual_tls_carries_everything_and_checks_both_sides(certified) ->
 
 async def test_where_nothing_listens_the_reason_and_the_mend_are_told(tmp_path: Path) -> None:
     tls = {"DOCKER_HOST": f"tcp://127.0.0.1:{free_port()}"}
-    assert "mend: is its engine up?" in await refused(tls)
+    said = await refused(tls)
+    assert "of 127.0.0.1: connection refused; mend: is its engine up?" in said
+    assert "Connect call" not in said
     unix = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     async with engine_at(unix) as engine:
-        with pytest.raises(SandboxLostError, match=r"no Docker engine listens at .*none\.sock .*mend: as root"):
+        with pytest.raises(
+            SandboxLostError, match=r"no Docker engine listens at .*none\.sock .*in a checkout, as root"
+        ):
             await engine.version()

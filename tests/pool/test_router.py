@@ -297,12 +297,12 @@ async def test_session_sticks_to_its_endpoint() -> None:
 
 async def test_session_moves_when_its_endpoint_dies_and_then_stays() -> None:
     async with two() as (pool, a, _):
-        assert (await pool.chat(turn())).endpoint == "a"
+        assert (await pool.chat(long_turn("s"))).endpoint == "a"
         await a.stop()
-        assert [(await pool.chat(turn())).endpoint for _ in range(3)] == ["b"] * 3
+        assert [(await pool.chat(long_turn("s"))).endpoint for _ in range(3)] == ["b"] * 3
         await a.start()
         await up(pool, 2)
-        assert (await pool.chat(turn())).endpoint == "b"
+        assert (await pool.chat(long_turn("s"))).endpoint == "b"
 
 
 async def test_new_sessions_go_where_the_fewest_of_ours_are() -> None:

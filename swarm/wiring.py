@@ -114,7 +114,7 @@ async def house(
     choose: Callable[..., Awaitable[SandboxBackend]] = choose_backend,
     strategy: Callable[[str], Strategy] | None = None,
 ) -> AsyncIterator[House]:
-    """Open every part, in an order that leaves nothing behind when one cannot be opened.
+    """Open every part, in an order that leaves nothing behind when one cannot be opened: a list, and so a long one.
 
     ``choose`` and ``strategy`` take the place of the configured sandbox backend and of the known strategies.
     Raises StoreError, SandboxUnavailableError, PoolError and ConfigError.

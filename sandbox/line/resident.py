@@ -1,7 +1,7 @@
 """A sandbox over any cell: the whole protocol, spoken with one supervisor that is started when needed and after a loss.
 
 Commands take turns, since what a command left is killed by killing all there is. Files may be read and written, and the
-workspace exported, while one runs.
+workspace exported, while one runs. As long as the protocol is wide: one method each, and what they share.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-OUTPUT, ERRORS = 1, 2
+OUTPUT = 1
 _HEAD = struct.Struct(">BxxxI")
 
 

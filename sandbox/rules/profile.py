@@ -151,11 +151,6 @@ def _inodes(size: int) -> int:
     return max(16_384, size // 2048)
 
 
-def environment_of(profile: Profile, command: Command) -> dict[str, str]:
-    """Every variable that a command sees; nothing comes from this process."""
-    return dict(profile.environment) | command.env
-
-
 def time_limit(profile: Profile, command: Command) -> float:
     """Seconds a command may take."""
     return min(command.timeout or profile.wall, profile.wall)

@@ -10,7 +10,7 @@ from sandbox.bubblewrap.seccomp import compile_filter
 from sandbox.rules.bwrap import bwrap_arguments
 from sandbox.rules.calls import RULES
 from sandbox.rules.docker import docker_seccomp, docker_settings
-from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, ENVIRONMENT, KEEPER_UID, environment_of, profile_of, time_limit
+from sandbox.rules.profile import AGENT_UID, AGENT_UIDS, ENVIRONMENT, KEEPER_UID, profile_of, time_limit
 from sandbox.types import MIB, Command, Limits, SandboxSpec
 
 PROFILE = profile_of(SandboxSpec(limits=Limits(memory=64 * MIB, cpus=0.5, disk=8 * MIB, wall=10), env={"A": "1"}))
@@ -91,12 +91,6 @@ def test_bubblewrap_gets_every_wall_and_the_read_only_root_last() -> None:
     tmpfs = [at for at, word in enumerate(argv) if word == "--tmpfs"]
     assert len(tmpfs) == 3
     assert all(argv[at - 2] == "--size" for at in tmpfs)
-
-
-def test_environment_is_the_allowlist_then_spec_then_command() -> None:
-    env = environment_of(PROFILE, Command(argv=("x",), env={"A": "2", "PATH": "/mine"}))
-    assert (env["A"], env["PATH"], env["HOME"]) == ("2", "/mine", "/home/agent")
-    assert set(env) == {*ENVIRONMENT, "A"}
 
 
 def test_the_allowlist_holds_nothing_of_this_process_and_keeps_programs_from_asking() -> None:

@@ -1,6 +1,6 @@
 """The swarm-broker command."""
 
-from broker.cli import main
+from broker.cli.app import main
 
 __all__ = ["main"]
 

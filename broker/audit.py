@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from broker.errors import AuditError
-from broker.wire import LogEntry
+from broker.person_wire import LogEntry
 
 GENESIS = "0" * 64
 _MAX_FIELD = 2000

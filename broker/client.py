@@ -11,22 +11,8 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from broker.errors import BrokerError
-from broker.wire import (
-    Explanation,
-    Grant,
-    GrantRequest,
-    Health,
-    KeptProposal,
-    LogPage,
-    Outbox,
-    Problem,
-    PullRequest,
-    PullRequests,
-    PullRequestView,
-    Receipt,
-    Refusal,
-    Repositories,
-)
+from broker.person_wire import KeptProposal, LogPage, Outbox, PullRequests, PullRequestView
+from broker.wire import Explanation, Grant, GrantRequest, Health, Problem, PullRequest, Receipt, Refusal, Repositories
 
 Model = TypeVar("Model", bound=BaseModel)
 _VERDICT: TypeAdapter[Receipt | Refusal] = TypeAdapter(Receipt | Refusal)

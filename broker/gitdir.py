@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from broker.config import Identity
+from broker.config.settings import Identity
 from broker.errors import GitError
 
 _NULL = os.devnull

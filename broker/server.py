@@ -22,13 +22,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.audit import Audit
 from broker.capability import Mint
-from broker.config import BrokerConfig
-from broker.door import Door
+from broker.config.settings import BrokerConfig
+from broker.door.door import Door
 from broker.errors import ConfigError, ForgeError
 from broker.forge.base import Forge
 from broker.forge.local import LocalForge
-from broker.service import Service
-from broker.vault import Vault, harden_process
+from broker.service.service import Service
+from broker.vault.vault import Vault, harden_process
 
 _CONNECTIONS = 64
 
@@ -104,14 +104,17 @@ def build(config: BrokerConfig, forges: Mapping[str, Forge] | None = None) -> Se
     vault = Vault(config.state)
     forges = forges or {name: _forge(name, config, vault) for name in config.repositories}
     for name, forge in forges.items():
-        _require_usable(name, config.repositories[name].path, forge)
+        if (path := config.repositories[name].path) is not None:
+            _require_usable(name, path, forge)
     audit = Audit(config.state / "audit.log")
     return Service(config, mint=Mint(vault.signing_key()), audit=audit, forges=forges)
 
 
 def _forge(name: str, config: BrokerConfig, vault: Vault) -> Forge:
     settings = config.repositories[name]
-    lend = functools.partial(vault.lend, settings.credential_file)
+    lend = functools.partial(vault.lend, settings.credential)
+    if settings.path is None:
+        raise ConfigError(f"repositories.{name}: {settings.forge} is not supported yet")
     return LocalForge(name, settings.path, config.state / "pulls" / name, config.identity, lend)
 
 

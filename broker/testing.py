@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from pathlib import Path
 
-from broker.config import Identity
+from broker.config.settings import Identity
 from broker.errors import AbsentError, ConflictError, GitError
 from broker.forge.base import Order, is_for
 from broker.gitdir import GitDir

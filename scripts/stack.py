@@ -224,7 +224,7 @@ def broker_toml(layout: Layout, house: House, sources: tuple[Source, ...]) -> st
             f"[repositories.{source.name}]",
             'forge = "local"',
             f'path = "{layout.repository(source.name)}"',
-            f'credential_file = "{layout.credential}"',
+            f'credential.token.file = "{layout.credential}"',
         ]
     return "\n".join(lines) + "\n"
 

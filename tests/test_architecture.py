@@ -37,9 +37,12 @@ OWNERS: dict[str, set[str]] = {
     "openai": {"pool/plain_client.py"},  # the request path speaks plain JSON, at a quarter of the SDK's cost
     "aiohttp": {"pool/channel.py"},
     "git": {"broker/gitdir.py", "sandbox/trees/gitdir.py"},
-    "detect_secrets": {"broker/scan.py"},
+    "detect_secrets": {"broker/judge/scan.py"},
     "xllamacpp": {"pool/llama_child.py"},
     "pyseccomp": {"sandbox/bubblewrap/seccomp.py"},
+    "jwt": {"broker/vault/app.py"},
+    "keyring": {"broker/vault/sources.py"},
+    "securesystemslib": {"broker/provenance/signing.py"},
     "h11": {"sandbox/egress/conversation.py"},
     "trustme": {"sandbox/egress/authority.py"},
 }
@@ -50,7 +53,7 @@ SQL = re.compile(
 SQL_FILES = {f"swarm/{name}.py" for name in ("store", "journal", "rows", "schema", "views")}
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables
-    "broker/outbox.py",  # what the broker keeps
+    "broker/outbox/store.py",  # what the broker keeps
 }
 
 
@@ -137,8 +140,8 @@ AGENT = "agent-side code cannot reach the broker, not even indirectly"
 VAULT = "one file reads the secret; only the service's wiring uses it"
 
 BITES = {
-    "agent imports the vault": ("swarm/agent.py", "import broker.vault", WIRE),
-    "agent imports the vault inside a function": ("swarm/agent.py", "def f():\n    import broker.vault", WIRE),
+    "agent imports the vault": ("swarm/agent.py", "import broker.vault.vault", WIRE),
+    "agent imports the vault inside a function": ("swarm/agent.py", "def f():\n    import broker.vault.vault", WIRE),
     "agent imports the vault for types only": (
         "swarm/agent.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from broker import vault",
@@ -148,10 +151,10 @@ BITES = {
     "checks reach the broker's wire": ("swarm/checks.py", "from broker.wire import Proposal", AGENT),
     "delivery imports the broker's service": ("swarm/delivery.py", "from broker import service", WIRE),
     "the command line imports the wire": ("swarm/cli.py", "from broker import wire", WIRE),
-    "the broker imports the hall": ("broker/policy.py", "import swarm.types", HALL),
+    "the broker imports the hall": ("broker/judge/policy.py", "import swarm.types", HALL),
     "the pool imports the sandbox": ("pool/endpoint.py", "import sandbox.types", HALL),
     "the sandbox imports the broker": ("sandbox/trees/workspace.py", "import broker.wire", HALL),
-    "the broker's policy reads the vault": ("broker/policy.py", "import broker.vault", VAULT),
+    "the broker's policy reads the vault": ("broker/judge/policy.py", "import broker.vault.vault", VAULT),
     "an unclaimed file appears in swarm": ("swarm/misc.py", "", "floors of swarm"),
     "an unclaimed file appears in pool": ("pool/misc.py", "", "floors of pool"),
     "an unclaimed file appears in sandbox": ("sandbox/misc.py", "", "floors of sandbox"),

@@ -1,13 +1,18 @@
-"""What a forge can do for the broker. One file beside this one for each kind."""
+"""What a forge can do for the broker: a repository's branches and pull requests, and its conversations."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
 from broker.gitdir import GitDir
-from broker.wire import Evidence, PullRequest
+from broker.wire import Check, Comment, Evidence, PullRequest, Thread
+
+Visibility = Literal["public", "private", "unknown"]
+Permission = Literal["none", "read", "triage", "write", "maintain", "admin"]
 
 
 class Order(BaseModel):
@@ -24,21 +29,50 @@ class Order(BaseModel):
     task: str
     proposal: str
     evidence: Evidence
+    draft: bool = True
+
+
+class Dressing(BaseModel):
+    """What a pull request bears beside its words; each part may be put on again without harm."""
+
+    model_config = ConfigDict(frozen=True)
+
+    labels: tuple[str, ...] = ()
+    reviewers: tuple[str, ...] = ()
+    team_reviewers: tuple[str, ...] = ()
+    assignees: tuple[str, ...] = ()
+
+
+class Status(BaseModel):
+    """A commit status: the broker's verdict under a context of its own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    context: str = "agent-swarm/broker"
+    state: Literal["pending", "success", "failure"]
+    description: str = ""
+    url: str = ""
 
 
 def is_for(pull: PullRequest, order: Order) -> bool:
     """Whether a pull request is the one that the order asks for, opened before, or stands in its way.
 
-    One that was merged is not, though a removed branch's name may come back with other work.
+    One that was merged or closed is not, though a removed branch's name may come back with other work.
     """
     return pull.branch == order.branch and (pull.commit == order.commit or pull.state == "open")
 
 
 class Forge(Protocol):
-    """One repository on one forge. Blocking. All methods raise ForgeError when the forge does not do what was asked."""
+    """One repository on one forge. Blocking. All methods raise ForgeError when the forge does not do what was asked.
+
+    Each asks its ``Lend`` for the least scope that it needs, for as long as it needs it.
+    """
 
     def object_format(self) -> str:
         """sha1 or sha256."""
+
+    def visibility(self) -> Visibility:
+        """Who can read the repository now, as the forge says."""
 
     def head(self, branch: str) -> str | None:
         """The commit that a branch is on now; None if there is no such branch."""
@@ -46,11 +80,29 @@ class Forge(Protocol):
     def fetch(self, branch: str, into: GitDir) -> str | None:
         """Brings a branch's commit with its history into a git directory and returns it; None if there is none."""
 
-    def push(self, source: GitDir, commit: str, branch: str) -> bool:
-        """Creates the branch on the commit. False if a branch of that name is there already: it is never moved."""
+    def push(self, source: GitDir, commit: str, branch: str, expected: str | None = None) -> bool:
+        """Puts the branch on the commit: created if ``expected`` is None, else moved forward from exactly there.
+
+        False if the branch is not as expected: it is then left as it is. Never forced, never a tag, one ref.
+        """
+
+    def find(self, branch: str, base: str) -> PullRequest | None:
+        """The pull request of a branch: the open one, else the newest."""
 
     def open(self, order: Order) -> PullRequest:
         """Opens the pull request, or returns the one that the branch already has (see `is_for`)."""
+
+    def dress(self, number: int, dressing: Dressing) -> tuple[str, ...]:
+        """Puts labels, reviewers and assignees on; returns what the forge would not take, in words."""
+
+    def report(self, commit: str, status: Status) -> None:
+        """Sets a commit status."""
+
+    def revise(self, number: int, title: str, body: str) -> None:
+        """Gives an open pull request of the broker's own new words."""
+
+    def close(self, number: int) -> None:
+        """Closes a pull request without merging it."""
 
     def pulls(self) -> tuple[PullRequest, ...]:
         """All pull requests that the broker opened here, newest first."""
@@ -62,4 +114,54 @@ class Forge(Protocol):
         """What it changes as a unified diff, at most ``limit`` bytes, and whether it was cut. Raises AbsentError."""
 
     def merge(self, number: int, by: str) -> PullRequest:
-        """Merges it, fast-forward where possible. Raises AbsentError, and ConflictError when it cannot be merged."""
+        """Local forges alone: merges it, fast-forward where possible. Raises AbsentError and ConflictError."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One look at what changed: issues and comments since the last look, and where to look on from.
+
+    ``marks`` (ETags, times, ids) are the tracker's own and are kept between looks, so that a look that finds nothing
+    costs a conditional request.
+    """
+
+    threads: tuple[Thread, ...] = ()
+    notes: tuple[Note, ...] = ()
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A new comment on an issue or pull request, with the id that makes it be seen once."""
+
+    id: str
+    number: int
+    comment: Comment
+
+
+class Tracker(Protocol):
+    """The conversations of one repository. Blocking; raises ForgeError. Every word it returns is foreign data."""
+
+    def thread(self, number: int) -> Thread:
+        """An issue or pull request with its comments. Raises AbsentError."""
+
+    def look(self, marks: Mapping[str, str]) -> Seen:
+        """What is new since ``marks``; conditional requests where the forge knows them."""
+
+    def labelled_by(self, number: int, label: str) -> str | None:
+        """Who put a label on an issue, as the forge recorded it; None if nobody did or it does not tell."""
+
+    def permission(self, login: str) -> Permission:
+        """What somebody may do in the repository, asked of the forge now."""
+
+    def checks(self, commit: str) -> tuple[Check, ...]:
+        """Checks and statuses of a commit, without the broker's own."""
+
+    def reviews(self, number: int) -> tuple[Note, ...]:
+        """Review comments on a pull request, oldest first."""
+
+    def mergeable(self, number: int) -> bool | None:
+        """Whether it merges without conflict; None while the forge has not said."""
+
+    def note(self, number: int, marker: str, text: str) -> str:
+        """Writes or rewrites the one comment that bears the hidden ``marker``; returns its address."""

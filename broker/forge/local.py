@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
-from broker.config import Identity
+from broker.config.settings import Identity
 from broker.errors import AbsentError, ConfigError, ConflictError, ForgeError, GitError
 from broker.forge.base import Order, is_for
 from broker.gitdir import GitDir, Limits
+from broker.scope import Lend, Scope
 from broker.wire import PullRequest
 
 _LARGE = Limits(seconds=600.0, cpu=600, memory=8 << 30)
 _MEND = "the operator looks at the bare repository: it must exist and belong to the broker's user"
-Lend = Callable[[], AbstractContextManager[SecretStr | None]]
 
 
 class LocalForge:
@@ -66,7 +64,7 @@ class LocalForge:
         options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no")
         create_only = f"--force-with-lease={ref}:"  # an empty expectation: the ref must not exist
         try:
-            with self._lend():  # a local repository needs no token; that it can be had is still made sure
+            with self._lend(Scope.PUSH):  # a local repository needs no token; that it can be had is still made sure
                 source.run(
                     "push",
                     *options,

@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import pytest
 
-from broker.config import BrokerConfig
+from broker.config.settings import BrokerConfig
 from broker.forge.base import Forge
 from broker.server import build
-from broker.service import Service
+from broker.service.service import Service
 from broker.wire import Grant, GrantRequest, Proposal, Receipt, Refusal
 
 BASE_FILES = {
@@ -165,7 +165,7 @@ def config_for(folder: Path, *, policy: dict[str, object] | None = None, **more:
                 "demo": {
                     "forge": "local",
                     "path": folder / "demo.git",
-                    "credential_file": credential,
+                    "credential": {"token": {"file": credential}},
                     "policy": policy or {},
                 }
             },

@@ -9,7 +9,7 @@ import pytest
 
 from broker.audit import GENESIS, Audit, digest, verify
 from broker.errors import AuditError
-from broker.wire import LogEntry
+from broker.person_wire import LogEntry
 
 
 @pytest.fixture

@@ -38,7 +38,8 @@ class Running:
         roles = roles or f"person = [{os.getuid()}]\ncoordinator = [{os.getuid()}]"
         self.config.write_text(
             f'socket = "{self.socket}"\nstate = "{folder}/state"\n{more}\n[roles]\n{roles}\n'
-            f'[repositories.demo]\nforge = "local"\npath = "{folder}/demo.git"\ncredential_file = "{credential}"\n'
+            f'[repositories.demo]\nforge = "local"\npath = "{folder}/demo.git"\n'
+            f'credential.token.file = "{credential}"\n'
         )
         self.config.chmod(0o600)
         self.process: subprocess.Popen[str] | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Identity
+from broker.config.settings import Identity
 from broker.errors import AbsentError, ConflictError
 from broker.forge.base import Forge, Order
 from broker.forge.local import LocalForge
@@ -33,7 +33,7 @@ class Bench:
 
     def _local(self, folder: Path) -> Forge:
         self.git(self.forge_dir, "fetch", "-q", str(self.source.path), f"{self.base}:refs/heads/main")
-        return LocalForge("demo", self.forge_dir, folder / "records", Identity(), lambda: nullcontext(None))
+        return LocalForge("demo", self.forge_dir, folder / "records", Identity(), lambda _scope: nullcontext(None))
 
     def _pretend(self, folder: Path) -> Forge:
         forge = PretendForge("demo", folder / "pretend.git")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.template import render
+from broker.config.template import render
 from pool.testing import pretend_vllm
 from swarm.cli import app
 from swarm.cli.draft import Places, draft

@@ -1,0 +1,209 @@
+"""The routes, called in this process as one user or another; that the kernel names the user is test_server's."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from broker.door.door import Door
+from broker.service.service import Service
+from broker.wire import Grant, Health, MirrorRequest, encode_proposal
+
+PERSON, COORDINATOR, NOBODY = 1001, 1002, 1003
+ROLES = {"person": [PERSON], "coordinator": [COORDINATOR]}
+
+
+@pytest.fixture
+def door(build_house):
+    return build_house(roles=ROLES, max_body_bytes=200_000)
+
+
+@pytest.fixture
+def call(door):
+    app = Door(door.service, door.config).app()
+
+    async def _call(verb, path, body=None, *, uid=PERSON, headers=None):
+        async def as_user(scope, receive, send):
+            state = {} if uid is None else {"peer_uid": uid}
+            await app({**scope, "state": state}, receive, send)
+
+        transport = httpx.ASGITransport(as_user, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://b") as http:
+            return await http.request(verb, path, content=body, headers=headers)
+
+    return _call
+
+
+def encoded(house, task="t1", **more):
+    tree = house.agent.tree(house.grant(task).base_commit, house.good)
+    return encode_proposal(house.proposal(tree, task, **more), house.agent.pack(tree, house.grant(task).base_commit))
+
+
+PERSONS = [
+    ("POST", "/v1/grant"),
+    ("GET", "/v1/log"),
+    ("GET", "/v1/outbox"),
+    ("GET", "/v1/outbox/x"),
+    ("POST", "/v1/outbox/x/discard"),
+    ("GET", "/v1/pulls/demo"),
+    ("GET", "/v1/pulls/demo/1"),
+    ("POST", "/v1/pulls/demo/1/merge"),
+]
+COORDINATORS = [("POST", "/v1/mirror"), ("POST", "/v1/propose"), ("POST", "/v1/explain")]
+BOTH = [("GET", "/v1/proposals/x"), ("GET", "/v1/repositories")]
+
+
+@pytest.mark.parametrize(
+    ("uid", "routes"),
+    [
+        (COORDINATOR, PERSONS),
+        (PERSON, COORDINATORS),
+        *((uid, PERSONS + COORDINATORS + BOTH) for uid in (NOBODY, 0, None)),
+    ],
+)
+async def test_a_verb_without_its_role_is_refused(call, uid, routes):
+    for verb, path in routes:
+        answer = await call(verb, path, b"{}" if verb == "POST" else None, uid=uid)
+        assert (answer.status_code, answer.json()["code"]) == (403, "rights"), path
+
+
+def test_every_route_is_in_one_of_the_tables_above(door):
+    listed = {(verb, path) for verb, path in PERSONS + COORDINATORS + BOTH}
+    fill = {"{id}": "x", "{repository}": "demo", "{number:int}": "1"}
+    for route in Door(door.service, door.config).app().routes:
+        path = route.path
+        for name, value in fill.items():
+            path = path.replace(name, value)
+        verbs = route.methods - {"HEAD"}
+        assert {(verb, path) for verb in verbs} <= listed | {("GET", "/v1/health")}
+
+
+async def test_health_tells_the_caller_as_whom_it_is_seen(call):
+    for uid, roles in ((PERSON, ("person",)), (COORDINATOR, ("coordinator",)), (NOBODY, ())):
+        answer = await call("GET", "/v1/health", uid=uid)
+        assert Health.model_validate_json(answer.content) == Health(uid=uid, role=roles)
+
+
+async def test_a_header_cannot_claim_another_user(call):
+    headers = {"X-Forwarded-For": str(PERSON), "Peer_uid": str(PERSON), "X-Peer-Uid": str(PERSON)}
+    assert (await call("GET", "/v1/log", uid=COORDINATOR, headers=headers)).status_code == 403
+
+
+async def test_a_grant_and_its_mirror_work_through_the_routes(call):
+    given = await call("POST", "/v1/grant", b'{"repository": "demo", "task": "t9"}')
+    grant = Grant.model_validate_json(given.content)
+    asked = MirrorRequest(capability=grant.capability).model_dump_json().encode()
+    answer = await call("POST", "/v1/mirror", asked, uid=COORDINATOR)
+    assert answer.headers["x-base-commit"] == grant.base_commit
+    assert answer.headers["content-type"] == "application/x-git-packed-objects"
+    assert len(answer.content) == int(answer.headers["content-length"])
+    assert answer.content.startswith(b"PACK")
+
+
+async def test_those_turned_away_are_recorded_but_cannot_fill_the_log(call, door):
+    for _ in range(250):
+        await call("GET", "/v1/log", uid=NOBODY)
+    entries = [entry for entry in door.service.log(0).entries if entry.event == "turned-away"]
+    assert len(entries) == 201
+    assert "not recorded" in entries[-1].fields["reason"]
+
+
+async def test_a_body_over_the_limit_is_refused_and_recorded(call, door):
+    assert (await call("POST", "/v1/propose", b"x" * 200_001, uid=COORDINATOR)).status_code == 413
+
+    async def chunks():
+        for _ in range(5):
+            yield b"x" * 60_000
+
+    answer = await call("POST", "/v1/propose", chunks(), uid=COORDINATOR)
+    assert answer.status_code == 413
+    assert answer.json()["mend"]
+    assert [entry.event for entry in door.service.log(0).entries] == ["too-large"] * 2
+
+
+@pytest.mark.parametrize(("path", "uid"), [("/v1/grant", PERSON), ("/v1/mirror", COORDINATOR)])
+async def test_small_verbs_read_small_bodies(call, path, uid):
+    assert (await call("POST", path, b"x" * 70_000, uid=uid)).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/grant", b"not json"),
+        ("/v1/grant", b'{"repository": "demo", "task": "t", "remote": "https://evil"}'),
+        ("/v1/grant", b'{"repository": "../demo", "task": "t"}'),
+        ("/v1/grant", b'{"repository": "demo", "task": "t\\n"}'),
+        ("/v1/grant", b'{"repository": "demo", "task": "t", "uses": 1000}'),
+        ("/v1/mirror", b'{"capability": "x", "have": ["main"]}'),
+        ("/v1/propose", b""),
+        ("/v1/propose", b"SWP1\x00\x00\xff\xff{}"),
+        ("/v1/propose", b"SWP1\xff\xff\xff\xff{}"),
+        ("/v1/propose", b"SWP1\x00\x00\x00\x02{}"),
+        ("/v1/propose", b"XXXX\x00\x00\x00\x02{}"),
+        ("/v1/propose", b"SWP1\x00\x00\x00\x02\xff\xff"),
+    ],
+)
+async def test_a_malformed_body_is_a_problem_in_plain_words(call, path, body):
+    answer = await call("POST", path, body, uid=PERSON if path == "/v1/grant" else COORDINATOR)
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "malformed"
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("field", ["forge", "remote", "branch", "policy", "base", "credential"])
+async def test_no_field_of_a_proposal_names_forge_branch_or_policy(call, door, field):
+    body = encoded(door)
+    length = int.from_bytes(body[4:8])
+    head = json.dumps(json.loads(body[8 : 8 + length]) | {field: "x"}).encode()
+    answer = await call(
+        "POST", "/v1/propose", body[:4] + len(head).to_bytes(4) + head + body[8 + length :], uid=COORDINATOR
+    )
+    assert answer.status_code == 400
+    assert field in answer.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/credential", "/v1/token", "/v1/../etc", "/v1/pulls/demo/x", "/v2/grant"])
+async def test_there_is_no_other_path(call, path):
+    assert (await call("GET", path)).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["..", "..%2f..%2fcredential", "%00", "a'; DROP TABLE proposals; --", "x" * 5000])
+async def test_a_name_in_a_path_is_only_a_name(call, name):
+    for path in (f"/v1/proposals/{name}", f"/v1/outbox/{name}", f"/v1/pulls/{name}"):
+        assert (await call("GET", path)).status_code == 404
+
+
+async def test_a_number_that_is_none_is_malformed(call):
+    assert (await call("GET", "/v1/log?after=x")).status_code == 400
+
+
+async def test_a_refusal_is_an_answer_and_a_problem_is_not(call, door):
+    good = await call("POST", "/v1/propose", encoded(door), uid=COORDINATOR)
+    assert (good.status_code, good.json()["kind"]) == (200, "receipt")
+    forged = await call("POST", "/v1/propose", encoded(door, capability="x"), uid=COORDINATOR)
+    assert (forged.status_code, forged.json()["code"]) == (403, "capability")
+    again = await call("POST", "/v1/grant", b'{"repository": "demo", "task": "t1"}')
+    assert (again.status_code, again.json()["code"]) == (409, "conflict")
+    assert all(problem.json()["mend"] for problem in (forged, again))
+
+
+async def test_an_error_that_nobody_foresaw_tells_its_class_alone(build_house, tmp_path):
+    class Odd(Service):
+        def repositories(self):
+            raise RuntimeError("canary-inside")
+
+    house = build_house(roles=ROLES)
+    odd = Odd.__new__(Odd)
+    app = Door(odd, house.config).app()
+
+    async def as_person(scope, receive, send):
+        await app({**scope, "state": {"peer_uid": PERSON}}, receive, send)
+
+    transport = httpx.ASGITransport(as_person, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://b") as http:
+        answer = await http.get("/v1/repositories")
+    assert answer.status_code == 500
+    assert "RuntimeError" in answer.text
+    assert "canary-inside" not in answer.text

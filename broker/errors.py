@@ -7,6 +7,9 @@ BrokerError
 ├── AbsentError        what was named is not known here
 ├── ConflictError      what was asked collides with what is there already
 ├── OutboxFullError    nothing more can be kept before a person has looked
+├── StoppedError       a person, or the settings, stopped the repository or all of them
+├── BudgetError        more than the policy allows in this time
+├── BusyError          too much is under way at this moment
 ├── GitError           a git run that failed or broke its limits
 ├── ForgeError         the forge did not do what was asked
 └── AuditError         the log's chain is broken
@@ -47,12 +50,36 @@ class OutboxFullError(BrokerError):
     """Nothing more can be kept before a person has looked."""
 
 
+class StoppedError(BrokerError):
+    """A person, or the settings, stopped the repository or all of them."""
+
+
+class BudgetError(BrokerError):
+    """More than the policy allows in this time."""
+
+
+class BusyError(BrokerError):
+    """Too much is under way at this moment."""
+
+
 class GitError(BrokerError):
     """A git run that failed or broke its limits."""
 
 
 class ForgeError(BrokerError):
-    """The forge did not do what was asked."""
+    """The forge did not do what was asked.
+
+    ``reason`` names the kind for code (see `broker.forge.rest.problems.Reason`). ``uncertain``: it may have been done all
+    the same, so whoever asks again looks first. ``when``: seconds since the epoch before which asking again is useless.
+    """
+
+    def __init__(
+        self, message: str, mend: str = "", *, reason: str = "", uncertain: bool = False, when: float | None = None
+    ) -> None:
+        super().__init__(message, mend)
+        self.reason = reason
+        self.uncertain = uncertain
+        self.when = when
 
 
 class AuditError(BrokerError):

@@ -243,10 +243,11 @@ class Comment(Wire):
     text: str
     path: str | None = None
     line: int | None = None
+    bot: bool = Field(default=False, description="whether the forge says that no person wrote it")
 
 
 class Thread(Wire):
-    """An issue with its comments, oldest first; cut at 200 comments and 64 KiB each."""
+    """An issue or pull request with its comments, oldest first; cut at 200 comments and 64 KiB each."""
 
     number: int
     title: str
@@ -256,6 +257,8 @@ class Thread(Wire):
     labels: tuple[str, ...] = ()
     comments: tuple[Comment, ...] = ()
     url: str = ""
+    pull: bool = Field(default=False, description="whether it is a pull request")
+    updated: float = Field(default=0.0, description="when anything happened to it last, as the forge says")
 
 
 class Check(Wire):

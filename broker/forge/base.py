@@ -140,13 +140,25 @@ class Note:
 
 
 class Tracker(Protocol):
-    """The conversations of one repository. Blocking; raises ForgeError. Every word it returns is foreign data."""
+    """The conversations of one repository. Blocking; raises ForgeError. Every word it returns is foreign data.
+
+    ``Comment.permitted`` is False in all that it returns: whoever needs to know asks `permission` for the login.
+    """
+
+    def me(self) -> str | None:
+        """The login that the credential acts as; None where the forge does not tell."""
 
     def thread(self, number: int) -> Thread:
         """An issue or pull request with its comments. Raises AbsentError."""
 
     def look(self, marks: Mapping[str, str]) -> Seen:
-        """What is new since ``marks``; conditional requests where the forge knows them."""
+        """What is new since ``marks``; conditional requests where the forge knows them.
+
+        With no marks at all it returns nothing but marks from which the next look goes on: what was there before the
+        first look starts nothing. An item may be returned again (the caller remembers ids), but none may be skipped,
+        also not one that is written in the same second as the look, or beyond the first page: where there is more than
+        one look may fetch, the marks stay behind what was left out. Threads come without comments.
+        """
 
     def labelled_by(self, number: int, label: str) -> str | None:
         """Who put a label on an issue, as the forge recorded it; None if nobody did or it does not tell."""
@@ -164,4 +176,7 @@ class Tracker(Protocol):
         """Whether it merges without conflict; None while the forge has not said."""
 
     def note(self, number: int, marker: str, text: str) -> str:
-        """Writes or rewrites the one comment that bears the hidden ``marker``; returns its address."""
+        """Writes or rewrites the one comment of its own that bears the hidden ``marker``; returns its address.
+
+        ``text`` holds the marker. A comment of somebody else that holds it too is left alone.
+        """

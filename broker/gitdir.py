@@ -5,6 +5,7 @@ Only ever pointed at git directories that the broker's user alone can write.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import resource
@@ -18,60 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pydantic import SecretStr
+
 from broker.config.settings import Identity
 from broker.errors import GitError
+from broker.git_settings import FLAGS, child_environment, own_config, without_secrets
 
-_NULL = os.devnull
-_ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/nonexistent",
-    "XDG_CONFIG_HOME": "/nonexistent",
-    "LC_ALL": "C",
-    "TZ": "UTC",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": _NULL,
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ASKPASS": "/bin/false",
-    "SSH_ASKPASS": "/bin/false",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_PROTOCOL_FROM_USER": "0",
-    "GIT_PAGER": "cat",
-    "PAGER": "cat",
-}
-_SETTINGS = (
-    f"core.hooksPath={_NULL}",
-    "core.fsmonitor=false",
-    "core.untrackedCache=false",
-    "core.symlinks=false",
-    "core.protectHFS=true",
-    "core.protectNTFS=true",
-    f"core.attributesFile={_NULL}",
-    "core.bigFileThreshold=1m",
-    "core.packedGitWindowSize=32m",
-    "core.packedGitLimit=256m",
-    "http.followRedirects=false",
-    "credential.helper=",
-    "credential.useHttpPath=true",
-    "submodule.recurse=false",
-    "fetch.recurseSubmodules=false",
-    "push.recurseSubmodules=no",
-    "diff.ignoreSubmodules=all",
-    "push.followTags=false",
-    "push.gpgSign=false",
-    "push.default=nothing",
-    "fetch.writeCommitGraph=false",
-    "transfer.bundleURI=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "commit.gpgSign=false",
-    "tag.gpgSign=false",
-    "safe.bareRepository=explicit",
-    "pack.threads=1",
-    "advice.detachedHead=false",
-)
-_FLAGS = tuple(part for setting in _SETTINGS for part in ("-c", setting))
 _OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CHUNK = 64 * 1024
 
@@ -90,6 +43,15 @@ class Limits:
 STRICT = Limits(seconds=60.0, cpu=30, memory=1 << 30, file=1 << 30, output=64 << 20)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What one run is told beside its arguments; its secrets are not shown."""
+
+    protocols: str
+    environment: Mapping[str, str]
+    private: Mapping[str, str | SecretStr]
+
+
 class GitDir:
     """A bare git directory of the broker's own."""
 
@@ -97,10 +59,13 @@ class GitDir:
         self.path = path
 
     def create(self, object_format: str = "sha1") -> None:
-        """Makes it as an empty bare repository with no template, if it is not there yet."""
-        if not (self.path / "HEAD").exists():
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(self.path))
+        """Makes it as an empty bare repository with no template, if it is not there yet; without starting a git."""
+        if (self.path / "HEAD").exists():
+            return
+        for folder in ("objects/info", "objects/pack", "refs/heads"):
+            (self.path / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.path / "config").write_text(own_config(object_format))
+        (self.path / "HEAD").write_text("ref: refs/heads/none\n")  # last: it says that the rest is there
 
     def run(
         self,
@@ -108,10 +73,12 @@ class GitDir:
         stdin: Iterable[bytes] = (),
         limits: Limits = STRICT,
         environment: Mapping[str, str] | None = None,
+        private: Mapping[str, str | SecretStr] | None = None,
         protocols: str = "none",
     ) -> bytes:
         """Runs git and returns its whole output. Raises GitError on failure, timeout and excess."""
-        return b"".join(self.stream(*args, stdin=stdin, limits=limits, environment=environment, protocols=protocols))
+        how = Told(protocols, environment or {}, private or {})
+        return b"".join(self._stream(args, stdin, limits, how))
 
     def text(self, *args: str, stdin: Iterable[bytes] = (), environment: Mapping[str, str] | None = None) -> str:
         """The same, for output that is one line."""
@@ -131,32 +98,36 @@ class GitDir:
         stdin: Iterable[bytes] = (),
         limits: Limits = STRICT,
         environment: Mapping[str, str] | None = None,
+        private: Mapping[str, str | SecretStr] | None = None,
         protocols: str = "none",
     ) -> Generator[bytes, None, None]:
         """Runs git and yields its output. ``protocols`` are the transports that this one run may use.
 
-        Raises GitError, at the latest when the output ends; a consumer who stops early ends the run.
+        ``private`` are settings for this one child that may hold a credential: never argv, never a file, struck out of
+        what git says. Raises GitError, at the latest when the output ends; a consumer who stops early ends the run.
         """
-        environment = {**_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocols, **(environment or {})}
-        with tempfile.TemporaryFile() as complaints, self._started(args, environment, complaints, limits) as run:
+        return self._stream(args, stdin, limits, Told(protocols, environment or {}, private or {}))
+
+    def _stream(
+        self, args: tuple[str, ...], stdin: Iterable[bytes], limits: Limits, told: Told
+    ) -> Generator[bytes, None, None]:
+        with tempfile.TemporaryFile() as complaints, self._started(args, told, complaints, limits) as run:
             run.feed(stdin)
             yield from run.output()
             if problem := run.ending():
                 complaints.seek(0)
-                said = complaints.read(4000).decode(errors="replace").strip()
+                said = without_secrets(complaints.read(4000).decode(errors="replace").strip(), told.private)
                 raise GitError(f"git {args[0]} {problem}" + (f": {said}" if said else ""))
 
     @contextmanager
-    def _started(
-        self, args: tuple[str, ...], environment: dict[str, str], complaints: IO[bytes], limits: Limits
-    ) -> Iterator[_Run]:
-        command = ["git", "--no-pager", "--literal-pathspecs", f"--git-dir={self.path}", *_FLAGS, *args]
+    def _started(self, args: tuple[str, ...], told: Told, complaints: IO[bytes], limits: Limits) -> Iterator[_Run]:
+        command = ["git", "--no-pager", "--literal-pathspecs", f"--git-dir={self.path}", *FLAGS, *args]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
-            env=environment,
+            env=child_environment(told.protocols, told.environment, told.private),
             cwd="/",
             start_new_session=True,
             bufsize=0,
@@ -180,12 +151,9 @@ class GitDir:
 
     def packed(self) -> frozenset[str]:
         """Ids of all objects in this directory's own packs; those of its alternates are not among them."""
-        ids: set[str] = set()
-        for index in self.path.glob("objects/pack/*.idx"):
-            ids.update(
-                line.split(b" ")[1].decode() for line in self.run("show-index", stdin=[index.read_bytes()]).splitlines()
-            )
-        return frozenset(ids)
+        width = 32 if "objectformat = sha256" in (self.path / "config").read_text() else 20
+        indexes = self.path.glob("objects/pack/*.idx")
+        return frozenset(itertools.chain.from_iterable(_ids(index.read_bytes(), width) for index in indexes))
 
     def commit_tree(self, tree: str, parents: tuple[str, ...], message: str, identity: Identity, at: int) -> str:
         """Writes a commit in the identity's name at a given second; the same input gives the same id."""
@@ -200,10 +168,10 @@ class GitDir:
     @contextmanager
     def objects(self, limits: Limits = STRICT) -> Iterator[Objects]:
         """Opens one reader for many objects."""
-        environment = {**_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": "none"}
+        command = ("cat-file", "--batch-command")
         with (
             tempfile.TemporaryFile() as complaints,
-            self._started(("cat-file", "--batch-command"), environment, complaints, limits) as run,
+            self._started(command, Told("none", {}, {}), complaints, limits) as run,
         ):
             yield Objects(run)
 
@@ -221,6 +189,7 @@ class _Run:
             _lower(process.pid, resource.RLIMIT_CPU, limits.cpu)
             _lower(process.pid, resource.RLIMIT_AS, limits.memory)
             _lower(process.pid, resource.RLIMIT_FSIZE, limits.file)
+            _lower(process.pid, resource.RLIMIT_CORE, 0)  # a core would hold the credential of a push
         self._alarm = threading.Timer(limits.seconds, self._kill, [f"took longer than {limits.seconds:g} s"])
         self._alarm.daemon = True
         self._alarm.start()
@@ -283,6 +252,16 @@ def _lower(pid: int, kind: int, wanted: int) -> None:
     _soft, hard = resource.prlimit(pid, kind)
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.prlimit(pid, kind, (limit, limit))
+
+
+def _ids(index: bytes, width: int) -> Iterator[str]:
+    """The ids in a pack's index of version 2: git-scm.com/docs/pack-format. Raises GitError for any other."""
+    if index[:8] != b"\xfftOc\0\0\0\2":
+        raise GitError("the index of a pack is not of version 2")
+    names = 8 + 256 * 4
+    count = int.from_bytes(index[names - 4 : names], "big")
+    for at in range(names, names + count * width, width):
+        yield index[at : at + width].hex()
 
 
 class Objects:

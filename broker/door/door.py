@@ -128,23 +128,23 @@ class Door:
 
     async def _grant(self, request: Request) -> Response:
         asked = GrantRequest.model_validate_json(await _body(request, _SMALL_BODY))
-        return _json(await asyncio.to_thread(self._service.grant, asked, _uid(request)))
+        return _json(await asyncio.to_thread(self._service.grants.grant, asked, _uid(request)))
 
     async def _mirror(self, request: Request) -> Response:
         asked = MirrorRequest.model_validate_json(await _body(request, _SMALL_BODY))
-        commit, pack = await asyncio.to_thread(self._service.mirror, asked)
+        commit, pack = await asyncio.to_thread(self._service.reads.mirror, asked)
         headers = {"X-Base-Commit": commit, "Content-Length": str(os.fstat(pack.fileno()).st_size)}
         return StreamingResponse(_chunks(pack), headers=headers, media_type="application/x-git-packed-objects")
 
     async def _propose(self, request: Request) -> Response:
         async with self._gate:
             proposal, pack = decode_proposal(await self._proposal_body(request))
-            return _json(await asyncio.to_thread(self._service.propose, proposal, pack))
+            return _json(await asyncio.to_thread(self._service.proposals.propose, proposal, pack))
 
     async def _explain(self, request: Request) -> Response:
         async with self._gate:
             proposal, pack = decode_proposal(await self._proposal_body(request))
-            return _json(await asyncio.to_thread(self._service.explain, proposal, pack))
+            return _json(await asyncio.to_thread(self._service.proposals.explain, proposal, pack))
 
     async def _proposal_body(self, request: Request) -> bytes:
         try:
@@ -155,34 +155,34 @@ class Door:
             raise
 
     async def _status(self, request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._service.status, request.path_params["id"]))
+        return _json(await asyncio.to_thread(self._service.proposals.status, request.path_params["id"]))
 
     async def _repositories(self, _request: Request) -> Response:
-        return _json(self._service.repositories())
+        return _json(self._service.reads.repositories())
 
     async def _log(self, request: Request) -> Response:
         after = int(request.query_params.get("after", "0"))
         return _json(await asyncio.to_thread(self._service.log, after))
 
     async def _outbox(self, _request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._service.outbox))
+        return _json(await asyncio.to_thread(self._service.proposals.outbox))
 
     async def _kept(self, request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._service.kept, request.path_params["id"]))
+        return _json(await asyncio.to_thread(self._service.proposals.kept, request.path_params["id"]))
 
     async def _discard(self, request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._service.discard, request.path_params["id"], _uid(request)))
+        return _json(await asyncio.to_thread(self._service.proposals.discard, request.path_params["id"], _uid(request)))
 
     async def _pulls(self, request: Request) -> Response:
-        return _json(await asyncio.to_thread(self._service.pulls, request.path_params["repository"]))
+        return _json(await asyncio.to_thread(self._service.pulls.listing, request.path_params["repository"]))
 
     async def _pull(self, request: Request) -> Response:
         where = request.path_params
-        return _json(await asyncio.to_thread(self._service.pull, where["repository"], where["number"]))
+        return _json(await asyncio.to_thread(self._service.pulls.show, where["repository"], where["number"]))
 
     async def _merge(self, request: Request) -> Response:
         where = request.path_params
-        merge = self._service.merge
+        merge = self._service.pulls.merge
         return _json(await asyncio.to_thread(merge, where["repository"], where["number"], _uid(request)))
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from broker.config.settings import Identity
-from broker.errors import AbsentError, ConfigError, ConflictError, ForgeError, GitError
-from broker.forge.base import Order, is_for
+from broker.errors import ConfigError, ConflictError, ForgeError, GitError
+from broker.forge.base import Dressing, Order, Status, Visibility, is_for
+from broker.forge.local_records import Records
 from broker.gitdir import GitDir, Limits
 from broker.scope import Lend, Scope
 from broker.wire import PullRequest
@@ -25,10 +23,9 @@ class LocalForge:
     def __init__(self, name: str, path: Path, records: Path, identity: Identity, lend: Lend) -> None:
         self._name = name
         self._git = GitDir(path)
-        self._records = records
+        self.records = Records(name, records)
         self._identity = identity
         self._lend = lend
-        records.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def object_format(self) -> str:
         """sha1 or sha256."""
@@ -58,32 +55,31 @@ class LocalForge:
             raise self._failed(f"branch {branch} could not be read", error) from None
         return into.commit_of(f"refs/heads/{branch}")
 
-    def push(self, source: GitDir, commit: str, branch: str) -> bool:
-        """Creates the branch; an existing one is left as it is."""
+    def push(self, source: GitDir, commit: str, branch: str, expected: str | None = None) -> bool:
+        """Creates the branch, or moves it forward from exactly ``expected``; else it is left as it is."""
         ref = f"refs/heads/{branch}"
+        if expected is not None and not source.succeeds("merge-base", "--is-ancestor", expected, commit):
+            return False  # the lease alone would let a push throw commits away
         options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no")
-        create_only = f"--force-with-lease={ref}:"  # an empty expectation: the ref must not exist
+        lease = f"--force-with-lease={ref}:{expected or ''}"  # an empty expectation: the ref must not exist
+        target = ("--", str(self._git.path), f"{commit}:{ref}")
         try:
             with self._lend(Scope.PUSH):  # a local repository needs no token; that it can be had is still made sure
-                source.run(
-                    "push",
-                    *options,
-                    create_only,
-                    "--",
-                    str(self._git.path),
-                    f"{commit}:{ref}",
-                    limits=_LARGE,
-                    protocols="file",
-                )
+                source.run("push", *options, lease, *target, limits=_LARGE, protocols="file")
         except ConfigError as error:
             raise self._failed("the credential cannot be opened", error) from None
         except GitError as error:
-            if self.head(branch) is not None:
+            if self.head(branch) != expected:
                 return False
-            raise self._failed(f"branch {branch} could not be created", error) from None
+            raise self._failed(f"branch {branch} could not be written", error) from None
         if self.head(branch) != commit:
             raise ForgeError(f"the branch {branch} is not on the commit that was pushed")
         return True
+
+    def find(self, branch: str, base: str) -> PullRequest | None:
+        """The open one of the branch, else the newest."""
+        found = [pull for pull in self.pulls() if (pull.branch, pull.base) == (branch, base)]
+        return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
     def open(self, order: Order) -> PullRequest:
         """Writes the record, then the ref; both steps can be repeated."""
@@ -96,36 +92,50 @@ class LocalForge:
         return pull
 
     def _record(self, order: Order) -> PullRequest:
-        number = max((pull.number for pull in self.pulls()), default=0) + 1
+        number = max(self.records.numbers(), default=0) + 1
         pull = PullRequest(repository=self._name, number=number, created=time.time(), **order.model_dump())
-        self._write(pull)
+        self.records.write(pull)
         return pull
 
-    def _write(self, pull: PullRequest) -> None:
-        draft = self._records / f".{pull.number}.draft"
-        with draft.open("w") as file:
-            file.write(pull.model_dump_json(indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._records / f"{pull.number}.json")
-        folder = os.open(self._records, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+    def dress(self, number: int, dressing: Dressing) -> tuple[str, ...]:
+        """Nothing of it can be put on here; that is said."""
+        self.pull(number)
+        asked = [what.replace("_", " ") for what, names in dressing.model_dump().items() if names]
+        return (f"a local repository knows no {', '.join(asked)}",) if asked else ()
+
+    def report(self, commit: str, status: Status) -> None:
+        """Keeps the status in the records."""
+        self.records.report(commit, status)
+
+    def revise(self, number: int, title: str, body: str) -> None:
+        """New words for an open one."""
+        self._change(number, title=title, body=body)
+
+    def close(self, number: int) -> None:
+        """Closes an open one; the branch stays."""
+        self._change(number, state="closed")
+
+    def _change(self, number: int, **what: str) -> None:
+        pull = self.pull(number)
+        if pull.state != "open":
+            raise ConflictError(f"pull request {number} is already {pull.state}")
+        self.records.write(pull.model_copy(update=what))
+
+    def visibility(self) -> Visibility:
+        """A folder of this machine that belongs to the broker's user."""
+        return "private"
 
     def pulls(self) -> tuple[PullRequest, ...]:
-        """All records, newest first."""
-        numbers = sorted((int(file.stem) for file in self._records.glob("[0-9]*.json")), reverse=True)
-        return tuple(self.pull(number) for number in numbers)
+        """All of them, newest first."""
+        return tuple(self.pull(number) for number in self.records.numbers())
 
     def pull(self, number: int) -> PullRequest:
-        """One record."""
-        file = self._records / f"{number}.json"
-        try:
-            return PullRequest.model_validate_json(file.read_text())
-        except FileNotFoundError:
-            raise AbsentError(f"{self._name} has no pull request {number}", "swarm-broker pr list shows them") from None
-        except ValidationError:
-            raise ForgeError(f"the record of pull request {number} is damaged", f"repair or remove {file}") from None
+        """One of them; an open one is on its branch's commit as long as that goes on from where it was opened."""
+        pull = self.records.pull(number)
+        head = self._git.commit_of(f"refs/heads/{pull.branch}") if pull.state == "open" else None
+        if head is None or head == pull.commit or not self._is_ancestor(pull.commit, head):
+            return pull
+        return pull.model_copy(update={"commit": head})
 
     def diff(self, number: int, limit: int) -> tuple[str, bool]:
         """From the recorded base to the head; no driver, filter or rename search of the repository's is run."""
@@ -156,8 +166,16 @@ class LocalForge:
             except GitError as error:
                 raise ConflictError(f"{pull.base} could not be moved: {error}", "try again") from None
         done = pull.model_copy(update={"state": "merged", "merged_commit": merged, "merged_by": by})
-        self._write(done)
+        self.records.write(done)
         return done
+
+    def merges(self, number: int) -> bool | None:
+        """Whether it merges without conflict; None once it is not open or its base is gone. Raises AbsentError."""
+        pull = self.pull(number)
+        onto = self.head(pull.base)
+        if pull.state != "open" or onto is None:
+            return None
+        return self._git.succeeds("merge-tree", "--write-tree", "--no-messages", onto, pull.commit)
 
     def _merged(self, pull: PullRequest, onto: str, by: str) -> str:
         if self._is_ancestor(pull.commit, onto):

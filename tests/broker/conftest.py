@@ -17,6 +17,7 @@ from broker.config.settings import BrokerConfig
 from broker.forge.base import Forge
 from broker.server import build
 from broker.service.service import Service
+from broker.testing import PretendTracker
 from broker.wire import Grant, GrantRequest, Proposal, Receipt, Refusal
 
 BASE_FILES = {
@@ -123,7 +124,7 @@ class House:
         """A person's grant for a task; asked once."""
         if task not in self.grants:
             request = GrantRequest.model_validate({"repository": "demo", "task": task, **more})
-            self.grants[task] = self.service.grant(request, by_uid=0)
+            self.grants[task] = self.service.grants.grant(request, by_uid=0)
         return self.grants[task]
 
     def proposal(self, tree: str, task: str = "t1", **more: object) -> Proposal:
@@ -138,7 +139,7 @@ class House:
         """Makes the tree, packs it and proposes it."""
         tree = self.agent.tree(self.grant(task).base_commit, changes)
         pack = self.agent.pack(tree, self.grant(task).base_commit)
-        return self.service.propose(self.proposal(tree, task, **more), pack)
+        return self.service.proposals.propose(self.proposal(tree, task, **more), pack)
 
     @staticmethod
     def rules(verdict: Receipt | Refusal) -> set[str]:
@@ -207,7 +208,7 @@ def build_house(tmp_path: Path, template: Path) -> Iterator[Build]:
         origin = copy_of(template, "demo.git", tmp_path)
         config = config_for(tmp_path, policy=policy, **more)
         config.state.mkdir(mode=0o700, exist_ok=True)
-        service = build(config) if forge is None else build(config, {"demo": forge(origin)})
+        service = build(config) if forge is None else build(config, {"demo": forge(origin)}, {"demo": PretendTracker()})
         opened.append(service)
         return House(tmp_path, config, service, origin, copy_of(template, "agent.git", tmp_path))
 

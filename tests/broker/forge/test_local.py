@@ -23,12 +23,12 @@ def test_nothing_but_branch_and_pull_ref_is_new(house):
 def test_a_record_without_its_ref_gets_it_back(house):
     receipt = house.offer(house.good)
     house.origin.git("update-ref", "-d", "refs/pull/1/head")
-    house.service._wards["demo"].forge.open(_order(house, receipt))
+    house.service.desk.wards.get("demo").forge.open(_order(house, receipt))
     assert house.branches()["refs/pull/1/head"] == receipt.commit
 
 
 def _order(house, receipt):
-    pull = house.service.pull("demo", 1).pull
+    pull = house.service.pulls.show("demo", 1).pull
     return Order.model_validate({name: getattr(pull, name) for name in Order.model_fields})
 
 
@@ -36,20 +36,20 @@ def test_a_damaged_record_is_named(house):
     house.offer(house.good)
     (house.config.state / "pulls" / "demo" / "1.json").write_text("{")
     with pytest.raises(ForgeError, match="record of pull request 1 is damaged"):
-        house.service.pull("demo", 1)
+        house.service.pulls.show("demo", 1)
 
 
 def test_a_half_written_record_is_not_seen(house):
     (house.config.state / "pulls" / "demo" / ".1.draft").write_text("{")
-    assert house.service.pulls("demo").pulls == ()
+    assert house.service.pulls.listing("demo").pulls == ()
     house.offer(house.good)
-    assert house.service.pull("demo", 1).pull.number == 1
+    assert house.service.pulls.show("demo", 1).pull.number == 1
 
 
 def test_a_merge_that_was_cut_off_before_its_record_can_be_repeated(house):
     receipt = house.offer(house.good)
     house.origin.git("update-ref", "refs/heads/main", receipt.commit)
-    merged = house.service.merge("demo", 1, by_uid=0)
+    merged = house.service.pulls.merge("demo", 1, by_uid=0)
     assert (merged.state, merged.merged_commit) == ("merged", receipt.commit)
 
 
@@ -57,12 +57,12 @@ def test_a_merge_onto_a_base_that_is_gone_is_refused(house):
     house.offer(house.good)
     house.origin.git("update-ref", "-d", "refs/heads/main")
     with pytest.raises(ConflictError, match="is gone"):
-        house.service.merge("demo", 1, by_uid=0)
+        house.service.pulls.merge("demo", 1, by_uid=0)
 
 
 def test_an_unknown_pull_request_is_named(house):
     with pytest.raises(AbsentError, match="demo has no pull request 9"):
-        house.service.pull("demo", 9)
+        house.service.pulls.show("demo", 9)
 
 
 def test_a_diff_runs_no_driver_of_the_repositorys(house, tmp_path):
@@ -72,7 +72,7 @@ def test_a_diff_runs_no_driver_of_the_repositorys(house, tmp_path):
     (house.origin.path / "info").mkdir(exist_ok=True)
     (house.origin.path / "info" / "attributes").write_text("* diff=evil\n")
     house.offer(house.good)
-    assert "min(x, high)" in house.service.pull("demo", 1).diff
+    assert "min(x, high)" in house.service.pulls.show("demo", 1).diff
     assert not (tmp_path / "ran").exists()
 
 

@@ -48,7 +48,7 @@ def test_commits_and_unreachable_objects_of_the_pack_are_not_pushed(house):
     pack = house.agent.pack_of(
         commit, hidden, tree, *house.agent.git("ls-tree", "-r", "-t", "--format=%(objectname)", tree).split()
     )
-    receipt = house.service.propose(house.proposal(tree), pack)
+    receipt = house.service.proposals.propose(house.proposal(tree), pack)
     assert isinstance(receipt, Receipt)
     for gone in (commit, hidden):
         assert "missing" in house.origin.git("cat-file", "--batch-check", stdin=gone.encode())
@@ -56,13 +56,13 @@ def test_commits_and_unreachable_objects_of_the_pack_are_not_pushed(house):
 
 def test_the_same_proposal_again_gives_the_same_receipt(house):
     assert house.offer(house.good) == house.offer(house.good)
-    assert len(house.service.pulls("demo").pulls) == 1
+    assert len(house.service.pulls.listing("demo").pulls) == 1
 
 
 def test_the_same_tree_under_another_id_gives_the_same_receipt(house):
     first = house.offer(house.good)
     assert house.offer(house.good, id="other") == first
-    assert len(house.service.pulls("demo").pulls) == 1
+    assert len(house.service.pulls.listing("demo").pulls) == 1
 
 
 def test_a_proposal_id_cannot_be_used_for_something_else(house):
@@ -78,13 +78,13 @@ def test_concurrent_identical_proposals_make_one_pull_request(house):
 
     def offer(_number: int) -> Receipt | Refusal:
         start.wait()
-        return house.service.propose(house.proposal(tree), pack)
+        return house.service.proposals.propose(house.proposal(tree), pack)
 
     with ThreadPoolExecutor(6) as pool:
         verdicts = list(pool.map(offer, range(6)))
     assert len(set(verdicts)) == 1
     assert isinstance(verdicts[0], Receipt)
-    assert len(house.service.pulls("demo").pulls) == 1
+    assert len(house.service.pulls.listing("demo").pulls) == 1
 
 
 def test_concurrent_different_proposals_of_one_task_make_one_pull_request(house):
@@ -93,13 +93,13 @@ def test_concurrent_different_proposals_of_one_task_make_one_pull_request(house)
     packs = [house.agent.pack(tree, base) for tree in trees]
 
     def offer(n: int) -> Receipt | Refusal:
-        return house.service.propose(house.proposal(trees[n], id=f"p{n}"), packs[n])
+        return house.service.proposals.propose(house.proposal(trees[n], id=f"p{n}"), packs[n])
 
     with ThreadPoolExecutor(5) as pool:
         verdicts = list(pool.map(offer, range(5)))
     assert sum(isinstance(verdict, Receipt) for verdict in verdicts) == 1
     assert {rule for verdict in verdicts for rule in house.rules(verdict)} == {"branch-taken"}
-    assert len(house.service.pulls("demo").pulls) == 1
+    assert len(house.service.pulls.listing("demo").pulls) == 1
 
 
 # --- capabilities
@@ -151,7 +151,7 @@ def test_a_capability_narrowed_to_a_proposal_takes_no_other(house):
 
 def test_a_capability_narrowed_to_mirror_cannot_propose(house):
     narrowed = narrow(house.grant().capability, Caveat(verbs=("mirror",)))
-    house.service.mirror(MirrorRequest(capability=narrowed))[1].close()
+    house.service.reads.mirror(MirrorRequest(capability=narrowed))[1].close()
     with pytest.raises(CapabilityError, match="not good for propose"):
         house.offer(house.good, capability=narrowed)
 
@@ -171,7 +171,7 @@ def test_a_grant_that_this_state_does_not_know_is_refused(house, reopened):
         left.unlink()
     again = reopened()
     with pytest.raises(CapabilityError, match="another state"):
-        again.mirror(MirrorRequest(capability=capability))
+        again.reads.mirror(MirrorRequest(capability=capability))
 
 
 # --- grants
@@ -182,49 +182,49 @@ def test_a_grant_that_this_state_does_not_know_is_refused(house, reopened):
 )
 def test_a_base_that_is_no_plain_branch_name_is_refused(house, base):
     with pytest.raises((ConflictError, AbsentError)):
-        house.service.grant(GrantRequest(repository="demo", task="t", base=base or " "), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t", base=base or " "), 0)
 
 
 @pytest.mark.parametrize("task", ["a..b", "a.lock", "a."])
 def test_a_task_that_makes_no_plain_branch_name_is_refused(house, task):
     with pytest.raises(ConflictError, match="not a branch name"):
-        house.service.grant(GrantRequest(repository="demo", task=task), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task=task), 0)
 
 
 def test_an_unknown_base_or_repository_is_named(house):
     with pytest.raises(AbsentError, match="'nowhere'"):
-        house.service.grant(GrantRequest(repository="demo", task="t", base="nowhere"), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t", base="nowhere"), 0)
     with pytest.raises(AbsentError, match="'other'"):
-        house.service.grant(GrantRequest(repository="other", task="t"), 0)
+        house.service.grants.grant(GrantRequest(repository="other", task="t"), 0)
 
 
 def test_an_agents_branch_is_no_base(house):
     house.offer(house.good)
     with pytest.raises(ConflictError, match="agents' own"):
-        house.service.grant(GrantRequest(repository="demo", task="t", base="swarm/t1"), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t", base="swarm/t1"), 0)
 
 
 def test_a_task_whose_branch_exists_is_not_granted_again(house):
     house.offer(house.good)
     with pytest.raises(ConflictError, match="there already"):
-        house.service.grant(GrantRequest(repository="demo", task="t1"), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t1"), 0)
 
 
 def test_a_task_granted_again_after_its_branch_was_removed_gets_a_pull_request_of_its_own(house):
     house.offer(house.good)
-    merged = house.service.merge("demo", 1, by_uid=0)
+    merged = house.service.pulls.merge("demo", 1, by_uid=0)
     house.origin.git("update-ref", "-d", "refs/heads/swarm/t1")
     house.agent.git("fetch", "-q", str(house.origin.path), "+refs/heads/main:refs/heads/main")
     house.grants.clear()
     receipt = house.offer({"src/more.py": b"more = 1\n"}, id="t1-again")
     assert house.grant().base_commit == merged.merged_commit
     assert receipt.number == 2
-    assert house.service.pull("demo", receipt.number).pull.commit == receipt.commit
+    assert house.service.pulls.show("demo", receipt.number).pull.commit == receipt.commit
 
 
 def test_concurrent_grants_do_not_trip_over_each_other(house):
     def grant(number: int) -> str:
-        return house.service.grant(GrantRequest(repository="demo", task=f"g{number}"), 0).branch
+        return house.service.grants.grant(GrantRequest(repository="demo", task=f"g{number}"), 0).branch
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(grant, range(8)))) == 8
@@ -288,11 +288,11 @@ def test_only_allowed_paths_may_change(build_house):
 def test_explain_gives_the_verdict_and_keeps_nothing(house):
     tree = house.agent.tree(house.grant().base_commit, {"package.json": b"{}\n", **house.good})
     pack = house.agent.pack(tree, house.grant().base_commit)
-    explained = house.service.explain(house.proposal(tree), pack)
+    explained = house.service.proposals.explain(house.proposal(tree), pack)
     assert not explained.allowed
     assert explained.files == ("added package.json", "modified src/clamp.py")
-    assert house.service.outbox().proposals == ()
-    assert explained.findings == house.service.propose(house.proposal(tree), pack).findings
+    assert house.service.proposals.outbox().proposals == ()
+    assert explained.findings == house.service.proposals.propose(house.proposal(tree), pack).findings
 
 
 # --- malformed and hostile trees
@@ -316,7 +316,7 @@ def hostile(house, *entries):
 )  # fmt: skip
 def test_a_hostile_name_is_refused(house, name):
     tree, pack = hostile(house, ("100644", name, None))
-    assert house.rules(house.service.propose(house.proposal(tree), pack)) & {"bad-tree", "pack-rejected"}
+    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) & {"bad-tree", "pack-rejected"}
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,11 @@ def test_a_hostile_tree_is_refused(house, entries):
     if any(entry[2] == "4b825dc642cb6eb9a060e54bf8d69288fbee4904" for entry in entries):
         house.agent.git("mktree")
     tree, pack = hostile(house, *entries)
-    assert house.rules(house.service.propose(house.proposal(tree), pack)) & {"bad-tree", "pack-rejected", "unreadable"}
+    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) & {
+        "bad-tree",
+        "pack-rejected",
+        "unreadable",
+    }
 
 
 def test_a_tree_bomb_is_stopped_early(house):
@@ -356,7 +360,7 @@ def test_a_tree_bomb_is_stopped_early(house):
     for _ in range(9):  # ten to the tenth paths
         tree = house.agent.raw_tree(*(("40000", f"d{n}".encode(), tree) for n in range(10)))
         oids.append(tree)
-    verdict = house.service.propose(house.proposal(tree), house.agent.pack_of(blob, *oids))
+    verdict = house.service.proposals.propose(house.proposal(tree), house.agent.pack_of(blob, *oids))
     assert "too-large" in house.rules(verdict)
 
 
@@ -366,7 +370,7 @@ def test_nesting_without_end_is_stopped(house):
     for _ in range(80):
         oids.append(tree)
         tree = house.agent.raw_tree(("40000", b"d", tree))
-    verdict = house.service.propose(house.proposal(tree), house.agent.pack_of(*oids, tree))
+    verdict = house.service.proposals.propose(house.proposal(tree), house.agent.pack_of(*oids, tree))
     assert "too-large" in house.rules(verdict)
 
 
@@ -374,27 +378,27 @@ def test_a_blob_bomb_is_refused_without_being_read(house):
     tree = house.agent.tree(house.grant().base_commit, {"bomb.txt": b"\x20" * (40 << 20)})
     pack = house.agent.pack(tree, house.grant().base_commit)
     assert len(pack) < 200_000
-    assert "file-too-large" in house.rules(house.service.propose(house.proposal(tree), pack))
+    assert "file-too-large" in house.rules(house.service.proposals.propose(house.proposal(tree), pack))
 
 
 @pytest.mark.parametrize("pack", [b"garbage", b"PACK", b"PACK\0\0\0\2\xff\xff\xff\xff" + b"\0" * 64, b"\0" * 1000])
 def test_a_pack_of_garbage_is_refused(house, pack):
     tree = house.agent.tree(house.grant().base_commit, house.good)
-    assert house.rules(house.service.propose(house.proposal(tree), pack)) == {"pack-rejected"}
+    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) == {"pack-rejected"}
 
 
 def test_a_pack_that_is_cut_is_refused(house):
     tree = house.agent.tree(house.grant().base_commit, house.good)
     pack = house.agent.pack(tree, house.grant().base_commit)
-    assert house.rules(house.service.propose(house.proposal(tree), pack[:-30])) == {"pack-rejected"}
+    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack[:-30])) == {"pack-rejected"}
 
 
 def test_a_pack_over_the_limit_is_refused_and_kept(build_house):
     house = build_house(policy={"max_pack_bytes": 1000})
     tree = house.agent.tree(house.grant().base_commit, {"a.txt": bytes(range(32, 127)) * 2 + b"\n", "b.txt": b"q" * 40})
-    verdict = house.service.propose(house.proposal(tree), b"PACK" + b"x" * 2000)
+    verdict = house.service.proposals.propose(house.proposal(tree), b"PACK" + b"x" * 2000)
     assert house.rules(verdict) == {"pack-too-large"}
-    assert house.service.kept("t1-p").size > 2000
+    assert house.service.proposals.kept("t1-p").size > 2000
 
 
 @pytest.mark.parametrize("kind", ["unknown", "blob", "commit"])
@@ -402,20 +406,20 @@ def test_a_tree_id_that_is_no_tree_is_refused(house, kind):
     base = house.grant().base_commit
     tree = house.agent.tree(base, house.good)
     named = {"unknown": "1" * 40, "blob": house.agent.git("rev-parse", f"{tree}:src/clamp.py"), "commit": base}[kind]
-    verdict = house.service.propose(house.proposal(named), house.agent.pack(tree, base))
+    verdict = house.service.proposals.propose(house.proposal(named), house.agent.pack(tree, base))
     assert house.rules(verdict) == {"no-such-tree"}
 
 
 def test_content_of_another_branch_cannot_be_pulled_in_by_its_id(house):
     secret = house.origin.tree(None, {"plans.txt": b"the other branch's plans\n"})
     house.origin.commit(secret, branch="private")
-    house.service.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
     stolen = house.origin.git("rev-parse", f"{secret}:plans.txt")
     base = house.grant().base_commit
     readme = house.agent.git("rev-parse", f"{base}:README.md")
     house.agent.blob(b"the other branch's plans\n")
     tree = house.agent.raw_tree(("100644", b"README.md", readme), ("100644", b"stolen.txt", stolen))
-    verdict = house.service.propose(house.proposal(tree), house.agent.pack_of(tree))
+    verdict = house.service.proposals.propose(house.proposal(tree), house.agent.pack_of(tree))
     assert "foreign-object" in house.rules(verdict)
 
 
@@ -423,14 +427,14 @@ def test_a_delta_cannot_copy_from_another_branch(house):
     # Whoever knows an object's id could otherwise read it byte by byte: copy one byte, guess it, ask for the verdict.
     plans = b"the other branch's plans\n"
     house.origin.commit(house.origin.tree(None, {"plans.txt": plans}), branch="private")
-    house.service.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
     secret = bytes.fromhex(house.origin.git("rev-parse", "private:plans.txt"))
     copied = plans + plans
     tree = house.agent.tree(house.grant().base_commit, {"copied.txt": copied})
     delta = bytes([len(plans), len(copied), *(0x90, len(plans)) * 2])  # copy it all, twice
     folder = zlib.compress(house.agent.content(tree, "tree"))
     pack = pack_with((7, len(delta), secret + zlib.compress(delta)), (2, len(zlib.decompress(folder)), folder))
-    assert house.rules(house.service.propose(house.proposal(tree), pack)) == {"pack-rejected"}
+    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) == {"pack-rejected"}
 
 
 def pack_with(*entries: tuple[int, int, bytes]) -> bytes:
@@ -446,14 +450,14 @@ def pack_with(*entries: tuple[int, int, bytes]) -> bytes:
 def test_a_tree_of_another_branch_is_not_shown_to_whoever_knows_its_id(house, inside):
     secret = house.origin.tree(None, {"deep/code-name.txt": b"the other branch's plans\n"})
     house.origin.commit(secret, branch="private")
-    house.service.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
     house.grant()
     pack = b""
     if inside:
         house.agent.git("fetch", "-q", str(house.origin.path), "refs/heads/private")
         secret = house.agent.raw_tree(("40000", b"mine", secret))
         pack = house.agent.pack_of(secret)
-    told = house.service.explain(house.proposal(secret), pack)
+    told = house.service.proposals.explain(house.proposal(secret), pack)
     assert not told.allowed
     assert {finding.rule for finding in told.findings} == {"foreign-object"}
     assert "code-name" not in told.model_dump_json()
@@ -463,7 +467,7 @@ def test_content_that_another_branch_has_as_well_may_be_proposed_by_sending_it(h
     base = house.grant().base_commit
     fixed = house.origin.tree(base, dict(house.good))
     house.origin.commit(fixed, base, branch="main")
-    house.service.grant(GrantRequest(repository="demo", task="later"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="later"), 0)
     assert isinstance(house.offer(house.good), Receipt)
 
 
@@ -506,8 +510,8 @@ def test_a_base_that_was_rewritten_can_still_be_mirrored(house):
     house.origin.commit(house.origin.tree(None, {"all": b"new\n"}), branch="main")
     house.origin.git("reflog", "expire", "--expire=now", "--all")
     house.origin.git("gc", "-q", "--prune=now")
-    house.service.grant(GrantRequest(repository="demo", task="t2"), 0)
-    commit, pack = house.service.mirror(MirrorRequest(capability=granted.capability))
+    house.service.grants.grant(GrantRequest(repository="demo", task="t2"), 0)
+    commit, pack = house.service.reads.mirror(MirrorRequest(capability=granted.capability))
     with pack:
         assert commit == granted.base_commit
         assert pack.read(4) == b"PACK"
@@ -532,8 +536,8 @@ def test_a_branch_that_appeared_after_the_grant_is_never_moved(house):
 def test_the_mirror_serves_the_base_and_nothing_past_it(house, tmp_path):
     granted = house.grant()
     later = house.origin.commit(house.origin.tree("main", {"later": b"\n"}), granted.base_commit, branch="main")
-    house.service.grant(GrantRequest(repository="demo", task="t2"), 0)
-    with house.service.mirror(MirrorRequest(capability=granted.capability))[1] as pack:
+    house.service.grants.grant(GrantRequest(repository="demo", task="t2"), 0)
+    with house.service.reads.mirror(MirrorRequest(capability=granted.capability))[1] as pack:
         house.agent.git("init", "-q", "--bare", str(tmp_path / "fresh.git"), GIT_DIR=str(tmp_path / "fresh.git"))
         fresh = type(house.agent)(tmp_path / "fresh.git")
         fresh.git("index-pack", "--strict", "--stdin", stdin=pack.read())
@@ -544,17 +548,17 @@ def test_the_mirror_serves_the_base_and_nothing_past_it(house, tmp_path):
 def test_what_the_caller_has_is_left_out_of_the_mirrored_pack(house):
     granted = house.grant()
     asked = MirrorRequest(capability=granted.capability, have=(granted.base_commit,))
-    with house.service.mirror(asked)[1] as pack:
+    with house.service.reads.mirror(asked)[1] as pack:
         assert len(pack.read()) == 32  # a header and a checksum: no object
 
 
 def test_ids_that_are_not_the_bases_ancestors_tell_nothing(house):
     other = house.origin.commit(house.origin.tree("main", {"x": b"\n"}), branch="private")
-    house.service.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
     capability = house.grant().capability
     sizes = set()
     for have in ((), (other,), ("1" * 40,)):
-        with house.service.mirror(MirrorRequest(capability=capability, have=have))[1] as pack:
+        with house.service.reads.mirror(MirrorRequest(capability=capability, have=have))[1] as pack:
             sizes.add(len(pack.read()))
     assert len(sizes) == 1
 
@@ -564,18 +568,18 @@ def test_ids_that_are_not_the_bases_ancestors_tell_nothing(house):
 
 def test_a_refused_proposal_is_kept_until_a_person_discards_it(house):
     house.offer({"package.json": b"{}\n"}, title="Words")
-    kept = house.service.kept("t1-p")
+    kept = house.service.proposals.kept("t1-p")
     assert kept.state == "refused"
     assert kept.title == "Words"
     assert kept.size > 0
-    house.service.discard("t1-p", by_uid=0)
-    assert house.service.outbox().proposals == ()
-    assert house.rules(house.service.status("t1-p")) == {"protected-path"}
+    house.service.proposals.discard("t1-p", by_uid=0)
+    assert house.service.proposals.outbox().proposals == ()
+    assert house.rules(house.service.proposals.status("t1-p")) == {"protected-path"}
 
 
 def test_a_delivered_proposal_leaves_no_content_behind(house):
     house.offer(house.good)
-    assert house.service.outbox().proposals == ()
+    assert house.service.proposals.outbox().proposals == ()
     assert list((house.config.state / "outbox").iterdir()) == []
 
 
@@ -584,18 +588,18 @@ def test_a_full_outbox_turns_new_proposals_away_and_keeps_the_old(build_house):
     house.offer({"package.json": b"{}\n"})
     with pytest.raises(OutboxFullError, match="no room"):
         house.offer(house.good, "t2")
-    house.service.discard("t1-p", by_uid=0)
+    house.service.proposals.discard("t1-p", by_uid=0)
     assert isinstance(house.offer(house.good, "t2"), Receipt)
 
 
 def test_an_outbox_that_cannot_be_written_is_told_and_goes_on_later(house):
     house.grant("early")
-    house.service._outbox._db.execute("PRAGMA query_only=1")  # as on a disk that was remounted read-only
+    house.service.desk.outbox._db.execute("PRAGMA query_only=1")  # as on a disk that was remounted read-only
     with pytest.raises(BrokerError, match="the outbox cannot be used: attempt to write a readonly database"):
         house.grant("t2")
     with pytest.raises(BrokerError, match="the outbox cannot be used"):
         house.offer(house.good, "early")
-    house.service._outbox._db.execute("PRAGMA query_only=0")
+    house.service.desk.outbox._db.execute("PRAGMA query_only=0")
     assert isinstance(house.offer(house.good, "early"), Receipt)
 
 
@@ -644,7 +648,7 @@ def test_a_failing_forge_spends_no_second_use_and_is_reconciled(build_house):
     with pytest.raises(ForgeError):
         house.offer(house.good)
     house.service.reconcile()
-    assert isinstance(house.service.status("t1-p"), Receipt)
+    assert isinstance(house.service.proposals.status("t1-p"), Receipt)
     assert [entry.event for entry in house.service.log(0).entries][-1] == "reconciled"
 
 
@@ -654,11 +658,11 @@ def test_reconciling_against_a_forge_that_still_fails_keeps_the_proposal(build_h
     with pytest.raises(ForgeError):
         house.offer(house.good)
     house.service.reconcile()
-    assert house.service.kept("t1-p").state == "pushing"
+    assert house.service.proposals.kept("t1-p").state == "pushing"
     with pytest.raises(AbsentError, match="still being worked on"):
-        house.service.status("t1-p")
+        house.service.proposals.status("t1-p")
     house.service.reconcile()
-    assert isinstance(house.service.status("t1-p"), Receipt)
+    assert isinstance(house.service.proposals.status("t1-p"), Receipt)
 
 
 # --- the credential and the log
@@ -667,8 +671,8 @@ def test_reconciling_against_a_forge_that_still_fails_keeps_the_proposal(build_h
 def test_the_canary_credential_is_nowhere_but_in_its_file(house):
     house.offer(house.good)
     house.offer({"package.json": b"{}\n"}, "t2")
-    said = house.service.log(0).model_dump_json() + house.service.outbox().model_dump_json()
-    said += house.service.pull("demo", 1).model_dump_json() + house.service.repositories().model_dump_json()
+    said = house.service.log(0).model_dump_json() + house.service.proposals.outbox().model_dump_json()
+    said += house.service.pulls.show("demo", 1).model_dump_json() + house.service.reads.repositories().model_dump_json()
     assert "canary-7f3a" not in said
     for file in house.folder.rglob("*"):
         if file.is_file() and file.name != "credential":
@@ -687,7 +691,7 @@ def test_an_unreadable_credential_stops_the_push(house):
 def test_every_step_is_in_the_log(house):
     house.offer(house.good)
     house.offer({"package.json": b"{}\n"}, "t2")
-    house.service.merge("demo", 1, by_uid=7)
+    house.service.pulls.merge("demo", 1, by_uid=7)
     events = [entry.event for entry in house.service.log(0).entries]
     assert events == ["grant", "proposal", "push", "pull-request", "grant", "proposal", "refusal", "merge"]
 

@@ -1,0 +1,78 @@
+"""A repository in the broker's care, and what every verb works with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.audit import Audit
+from broker.capability import Mint
+from broker.config.repository import Repository
+from broker.config.settings import BrokerConfig
+from broker.errors import AbsentError
+from broker.forge.base import Forge, Tracker
+from broker.judge.quarantine import Quarantine
+from broker.judge.scan import Scanner
+from broker.mirror import Mirror
+from broker.outbox.store import OutboxStore
+
+Current = Callable[[], BrokerConfig]
+"""The settings as they are now. A call asks once at its start and keeps to that answer."""
+
+
+@dataclass(frozen=True)
+class Ward:
+    """A repository: its forge, its conversations, its mirror, and the lock that lets proposals in one by one."""
+
+    name: str
+    forge: Forge
+    tracker: Tracker
+    mirror: Mirror
+    current: Current
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def settings(self) -> Repository:
+        """Its settings now. Raises AbsentError once they name it no more."""
+        found = self.current().repositories.get(self.name)
+        if found is None:
+            raise AbsentError(f"{self.name} is no longer among the broker's repositories", "the operator names it")
+        return found
+
+
+class Wards:
+    """All of them by name; which there are is settled at start."""
+
+    def __init__(
+        self, current: Current, forges: Mapping[str, Forge], trackers: Mapping[str, Tracker], mirrors: Path
+    ) -> None:
+        self._wards = {
+            name: Ward(name, forge, trackers[name], Mirror(mirrors / f"{name}.git", forge), current)
+            for name, forge in forges.items()
+        }
+
+    def get(self, name: str) -> Ward:
+        """One of them. Raises AbsentError."""
+        ward = self._wards.get(name)
+        if ward is None:
+            raise AbsentError(f"there is no repository {name!r}", f"the broker knows: {', '.join(sorted(self._wards))}")
+        return ward
+
+    def all(self) -> tuple[Ward, ...]:
+        """All, in the order of the settings."""
+        return tuple(self._wards.values())
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What every verb works with."""
+
+    current: Current
+    wards: Wards
+    outbox: OutboxStore
+    audit: Audit
+    mint: Mint
+    quarantine: Quarantine
+    scanner: Scanner
+    clock: Callable[[], float]

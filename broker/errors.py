@@ -6,6 +6,8 @@ BrokerError
 ├── CapabilityError    a capability that is forged, expired, used up or for something else
 ├── AbsentError        what was named is not known here
 ├── ConflictError      what was asked collides with what is there already
+├── StoppedError       a person stopped grants and deliveries
+├── BudgetError        what a repository may take for now is used up, or it is closed at this hour
 ├── OutboxFullError    nothing more can be kept before a person has looked
 ├── StoppedError       a person, or the settings, stopped the repository or all of them
 ├── BudgetError        more than the policy allows in this time
@@ -46,6 +48,18 @@ class ConflictError(BrokerError):
     """What was asked collides with what is there already."""
 
 
+class StoppedError(BrokerError):
+    """A person stopped grants and deliveries."""
+
+
+class BudgetError(BrokerError):
+    """What a repository may take for now is used up, or it is closed at this hour; ``opens`` in s since the epoch."""
+
+    def __init__(self, message: str, mend: str = "", opens: float | None = None) -> None:
+        super().__init__(message, mend)
+        self.opens = opens
+
+
 class OutboxFullError(BrokerError):
     """Nothing more can be kept before a person has looked."""
 
@@ -69,8 +83,8 @@ class GitError(BrokerError):
 class ForgeError(BrokerError):
     """The forge did not do what was asked.
 
-    ``reason`` names the kind for code (see `broker.forge.rest.problems.Reason`). ``uncertain``: it may have been done all
-    the same, so whoever asks again looks first. ``when``: seconds since the epoch before which asking again is useless.
+    ``reason`` names the kind for code (`broker.forge.rest.problems.Reason`). ``uncertain``: it may have been done all the
+    same, so whoever asks again looks first. ``when``: seconds since the epoch before which asking again is useless.
     """
 
     def __init__(

@@ -1,0 +1,285 @@
+"""What a forge said when it refused, as a reason with its mend: pure, for GitHub, Gitea and GitLab alike.
+
+Shapes: GitHub {message, errors[{resource, field, code, message}], documentation_url}; Gitea {message, url}; GitLab
+{message: text, list or map} or {error, error_description}; a proxy's text or page. All of it is foreign: cleaned, cut.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from broker.errors import ForgeError
+
+_LONGEST = 300
+_DEEPEST = 4
+_SECRET = re.compile(
+    r"gh[opusr]_\w+|github_pat_\w+|gl[a-z]{2,6}-[\w.-]{10,}|eyJ[\w-]+\.[\w-]+\.[\w-]*|(?<=://)[^/@\s]+@|\b[0-9a-f]{40}(?=@)"
+)
+
+
+class Reason(StrEnum):
+    """Why a forge refused, for code to decide by."""
+
+    TOKEN = "token"  # noqa: S105 - it is expired, revoked or wrong
+    SCOPE = "scope"
+    SSO = "sso"
+    ARCHIVED = "archived"
+    BLOCKED = "blocked"
+    ABSENT = "absent"
+    DUPLICATE = "duplicate"
+    NO_DIFF = "no-diff"
+    BRANCH = "branch"
+    PROTECTED = "protected"
+    SECRET = "secret"  # noqa: S105 - push protection found one
+    WORKFLOWS = "workflows"
+    CONFLICT = "conflict"
+    LIMIT = "limit"
+    MOVED = "moved"
+    BROKEN = "broken"
+    UNREACHABLE = "unreachable"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A refusal: its reason, the words for a person, and the mend."""
+
+    reason: Reason
+    message: str
+    mend: str = ""
+
+    def error(self, *, uncertain: bool = False) -> ForgeError:
+        """The same as an exception."""
+        return ForgeError(self.message, self.mend, reason=self.reason, uncertain=uncertain)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    reason: Reason
+    pattern: re.Pattern[str]
+    message: str
+    mend: str
+    statuses: tuple[int, ...] = ()
+
+
+def _rule(reason: Reason, pattern: str, message: str, mend: str, *statuses: int) -> _Rule:
+    return _Rule(reason, re.compile(pattern, re.IGNORECASE), message, mend, statuses)
+
+
+# In order: the first that fits is told. What is most particular comes first.
+_RULES = (
+    _rule(
+        Reason.WORKFLOWS,
+        r"without [`'\"]?workflows?[`'\"]? (permission|scope)",
+        "the forge lets this credential touch no workflow file; it says so too where the branch only stands on an old "
+        "commit whose workflows differ from the default branch's",
+        "submit the task again on the base as it is now; if it is to change workflows, a person makes that change",
+    ),
+    _rule(
+        Reason.SECRET,
+        r"push protection|GH009|secret[s]? (was|were )?(found|detected)|cannot contain secrets",
+        "the forge's push protection found what looks like a secret",
+        "take it out of the change; if it is none, a person allows it on the forge",
+    ),
+    _rule(
+        Reason.PROTECTED,
+        r"GH013|GH006|repository rule violations|protected branch|branch is protected|not allowed to (push|force push)"
+        r"|pre-receive hook declined|TF402455",
+        "a rule of the forge protects this branch",
+        "let the credential create branches under the broker's prefix (docs/broker-github.md, branch rules)",
+    ),
+    _rule(
+        Reason.SSO,
+        r"saml|single sign-on|sso authorization",
+        "the organisation wants this token to be authorised for single sign-on",
+        "authorise it in the token's settings on the forge, or use a GitHub App",
+    ),
+    _rule(
+        Reason.ARCHIVED,
+        r"archived|read-only",
+        "the repository is archived",
+        "take it out of the archive, or out of broker.toml",
+    ),
+    _rule(
+        Reason.BLOCKED,
+        r"user is blocked|blocked user|account (was|is|has been) (suspended|blocked|locked)|suspended"
+        r"|repository access blocked|is blocked|has been disabled",
+        "the account or its access is blocked",
+        "ask the repository's owner",
+    ),
+    _rule(
+        Reason.TOKEN,
+        r"bad credentials|token (is |was |has )?(been )?(expired|revoked|invalid)|invalid_token|requires authentication"
+        r"|authentication required|expired",
+        "the forge does not take the credential: it is expired, revoked or wrong",
+        "put a new one where broker.toml says it lies",
+        401,
+    ),
+    _rule(
+        Reason.DUPLICATE,
+        r"already exists",
+        "the forge has it already",
+        "",
+        409,
+        422,
+        400,
+    ),
+    _rule(
+        Reason.NO_DIFF,
+        r"no commits between|no difference|there are no changes|nothing to compare|must be different|same branch",
+        "there is nothing between the branch and its base",
+        "the base has this change already: nothing is to be done",
+        422,
+        400,
+        409,
+    ),
+    _rule(
+        Reason.SCOPE,
+        r"resource not accessible|insufficient[_ ](scope|permission)|required scope"
+        r"|does not have (the )?(required|right)|must have (admin|push|write)|not authorized|permission denied"
+        r"|denied to |read access|token does not have",
+        "the credential lacks a permission that this needs",
+        "give it the permissions of the forge's page in docs/, and no more",
+        401,
+        403,
+        404,
+    ),
+    _rule(
+        Reason.BRANCH,
+        r"(field[\"': ]+(head|base|head_repo))"
+        r"|(head|base|source_branch|target_branch)\b.{0,40}(invalid|missing|does not exist)|branch.{0,40}(not (found|exist)|does not exist|invalid)|reference does not exist",
+        "the branch or its base is not there",
+        "look whether the base still exists; submit the task on another",
+        422,
+        400,
+        404,
+    ),
+    _rule(
+        Reason.CONFLICT,
+        r"not a fast.?forward|merge conflict|sha does not match|reference update failed",
+        "it was moved by someone else meanwhile",
+        "look at it anew",
+    ),
+)
+_BY_STATUS = {
+    401: (Reason.TOKEN, "the forge does not take the credential", "put a new one where broker.toml says it lies"),
+    403: (
+        Reason.SCOPE,
+        "the forge does not allow this",
+        "give the credential the permissions of the forge's page in docs/, and no more",
+    ),
+    404: (
+        Reason.ABSENT,
+        "the forge knows no such thing, or hides it from this credential",
+        "compare url in broker.toml; give the credential access to the repository",
+    ),
+    409: (Reason.CONFLICT, "it collides with what is there", ""),
+    410: (Reason.ABSENT, "it is gone, or that part of the forge is switched off", ""),
+    413: (Reason.INVALID, "it is too large for the forge", ""),
+    423: (Reason.ARCHIVED, "the repository is archived or locked", "unlock it, or take it out of broker.toml"),
+    451: (Reason.BLOCKED, "access is blocked for legal reasons", "ask the repository's owner"),
+}
+
+
+def read(status: int, body: bytes, headers: Mapping[str, str] | None = None, doing: str = "") -> Problem:
+    """The refusal in an answer. ``doing`` names what was asked, ``headers`` have lower-case names."""
+    headers = headers or {}
+    words = said(body)
+    if 300 <= status < 400:
+        mend = "the repository was renamed or moved: correct its address in broker.toml"
+        return Problem(
+            Reason.MOVED, _told(doing, "the forge points elsewhere, and the broker does not follow", ""), mend
+        )
+    if "x-github-sso" in headers and status == 403:
+        return _by(next(rule for rule in _RULES if rule.reason is Reason.SSO), doing, words)
+    for rule in _RULES:
+        if (not rule.statuses or status in rule.statuses) and status < 500 and rule.pattern.search(words):
+            return _by(rule, doing, words)
+    if status >= 500:
+        message = _told(doing, f"the forge is out of order ({status})", words)
+        return Problem(Reason.BROKEN, message, "try again later")
+    reason, message, mend = _BY_STATUS.get(status, (Reason.INVALID, f"the forge refused it ({status})", ""))
+    return Problem(reason, _told(doing, message, words), mend)
+
+
+def of_push(said_by_remote: str, doing: str = "") -> Problem:
+    """The refusal in what git and the remote printed about a push or fetch (cleaned or not)."""
+    words = clean(said_by_remote, 600)
+    for rule in _RULES:
+        if rule.pattern.search(words):
+            return _by(rule, doing, words)
+    lowered = words.lower()
+    if "authentication failed" in lowered or "could not read username" in lowered or "error: 401" in lowered:
+        reason, message, mend = _BY_STATUS[401]
+    elif "error: 403" in lowered:
+        reason, message, mend = _BY_STATUS[403]
+    elif "not found" in lowered or "error: 404" in lowered:
+        reason, message, mend = _BY_STATUS[404]
+    elif "redirect" in lowered:
+        reason, message = Reason.MOVED, "the forge points elsewhere, and the broker does not follow"
+        mend = "the repository was renamed or moved: correct its address in broker.toml"
+    elif re.search(
+        r"could not resolve|failed to connect|timed out|took longer|error: 5\d\d|ssl|unexpected disconnect", lowered
+    ):
+        reason, message, mend = Reason.UNREACHABLE, "the forge could not be reached", "try again later"
+    else:
+        reason, message, mend = Reason.INVALID, "git could not do it", "see what the forge says"
+    return Problem(reason, _told(doing, message, words), mend)
+
+
+def _by(rule: _Rule, doing: str, words: str) -> Problem:
+    return Problem(rule.reason, _told(doing, rule.message, words), rule.mend)
+
+
+def _told(doing: str, message: str, words: str) -> str:
+    lead = f"{doing}: {message}" if doing else message
+    return f"{lead} (it says: {words})" if words else lead
+
+
+def clean(text: str, longest: int = _LONGEST) -> str:
+    """Foreign words on one line: no control or invisible characters, nothing that looks like a token, cut."""
+    # Cut before the patterns run, so that their cost is bounded; then again.
+    shown = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in text[: 8 * longest])
+    shown = _SECRET.sub("[hidden]", " ".join(shown.split()))
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def said(body: bytes, longest: int = _LONGEST) -> str:
+    """The words of an error body of any shape."""
+    text = body[:65_536].decode("utf-8", errors="replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        page = text.lstrip()[:1] == "<"  # a proxy's page tells nothing that fits in a line
+        return "" if page else clean(text, longest)
+    return clean("; ".join(dict.fromkeys(_words(value, 0))), longest)
+
+
+def _words(value: Any, depth: int) -> Iterator[str]:
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value[:10]:
+            yield from _words(item, depth + 1)
+    elif isinstance(value, dict):
+        yield from _map_words(value, depth)
+
+
+def _map_words(value: dict[str, Any], depth: int) -> Iterator[str]:
+    if "code" in value and "field" in value:  # GitHub's list of what is wrong
+        yield f"field {value['field']}: {value.get('code')} {value.get('message') or ''}".strip()
+        return
+    known = [key for key in ("message", "error", "error_description", "errors") if value.get(key)]
+    for key in known:
+        yield from _words(value[key], depth + 1)
+    if not known and depth:  # GitLab's map of fields
+        for key, item in list(value.items())[:10]:
+            yield from (f"{key} {word}" for word in _words(item, depth + 1))

@@ -49,7 +49,7 @@ class ConflictError(BrokerError):
 
 
 class StoppedError(BrokerError):
-    """A person stopped grants and deliveries."""
+    """A person, or the settings, stopped the repository or all of them."""
 
 
 class BudgetError(BrokerError):
@@ -62,14 +62,6 @@ class BudgetError(BrokerError):
 
 class OutboxFullError(BrokerError):
     """Nothing more can be kept before a person has looked."""
-
-
-class StoppedError(BrokerError):
-    """A person, or the settings, stopped the repository or all of them."""
-
-
-class BudgetError(BrokerError):
-    """More than the policy allows in this time."""
 
 
 class BusyError(BrokerError):

@@ -15,6 +15,7 @@ from types import FrameType
 
 from broker.audit import Audit
 from broker.capability import Mint
+from broker.config.live import Live
 from broker.config.settings import BrokerConfig
 from broker.door.coordinator import CoordinatorDoor
 from broker.door.guard import Guard
@@ -35,20 +36,22 @@ from broker.vault.vault import Vault
 _THREADS = {"coordinator": 8, "person": 4}
 
 
-def serve(config: BrokerConfig, *, standby: bool = False) -> None:
+def serve(live: Live, *, standby: bool = False) -> None:
     """Runs until SIGTERM or SIGINT; running calls may finish. Raises ConfigError and AuditError before listening.
 
     ``standby`` waits while another broker works on the same state, and takes over when it is gone.
     """
     harden_process()
+    config = live.current()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # until the loop takes over: what was begun is reconciled at the next start
     redactor = Redactor()
     waiting = functools.partial(_say, f"waiting for the broker that works in {config.state}")
     with (
         alone(config.state, standby=standby, waiting=waiting),
-        contextlib.closing(build(config, redactor=redactor)) as service,
+        contextlib.closing(build(config, current=live.current, redactor=redactor)) as service,
     ):
+        live.listen(lambda event, fields: _report(service, event, fields))
         service.audit.append("start", uid=os.geteuid(), repositories=",".join(sorted(config.repositories)))
         left = 0
         try:
@@ -78,6 +81,11 @@ def _serve(service: Service, config: BrokerConfig, redactor: Redactor) -> int:
         )
         asyncio.run(serve_sockets(places, config.drain_seconds, ending, ready))
     return sum(guard.running for guard in guards.values())
+
+
+def _report(service: Service, event: str, fields: Mapping[str, str]) -> None:
+    service.audit.append(event, **fields)
+    _say(f"{event}: {fields.get('reason') or fields.get('changed', '')}")
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

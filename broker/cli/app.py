@@ -20,6 +20,7 @@ from rich.table import Table
 from broker import audit
 from broker.client import Client, TurnedDownError, UnreachableError
 from broker.config import loading, showing, template
+from broker.config.live import Live
 from broker.errors import AuditError, BrokerError, ConfigError
 from broker.person_wire import LogEntry
 from broker.server import serve as run_server
@@ -38,10 +39,16 @@ app.add_typer(settings, name="config")
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="the broker.toml", envvar="SWARM_BROKER_CONFIG", readable=False)
 ]
-Socket = Annotated[Path, typer.Option("--socket", help="the broker's unix socket", envvar="SWARM_BROKER_SOCKET")]
+Socket = Annotated[
+    Path, typer.Option("--socket", help="the broker's socket for people", envvar="SWARM_BROKER_PERSON_SOCKET")
+]
+CoordinatorSocket = Annotated[
+    Path, typer.Option("--socket", help="the broker's socket for the coordinator", envvar="SWARM_BROKER_SOCKET")
+]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 DEFAULT_CONFIG = Path("/etc/swarm-broker/broker.toml")
-DEFAULT_SOCKET = Path("/run/swarm-broker/broker.sock")
+DEFAULT_SOCKET = Path("/run/swarm-broker/person.sock")
+DEFAULT_COORDINATOR_SOCKET = Path("/run/swarm-broker/broker.sock")
 out = Console(highlight=False, soft_wrap=True)
 
 
@@ -83,12 +90,17 @@ def plain(text: str) -> str:
 
 
 @app.command()
-def serve(config_file: Config = DEFAULT_CONFIG) -> None:
+def serve(
+    config_file: Config = DEFAULT_CONFIG,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="wait while another broker works on the same state, then take over")
+    ] = False,
+) -> None:
     """Run the broker until SIGTERM."""
     loaded = loading.load(config_file)
     for warning in showing.warnings(loaded, os.geteuid()):
         Console(stderr=True, highlight=False).print(f"warning: {warning}")
-    run_server(loaded)
+    run_server(Live(config_file, loaded), standby=standby)
 
 
 @app.command()
@@ -157,7 +169,7 @@ def grant(
 @app.command()
 def explain(
     proposal: Annotated[Path, typer.Argument(help="an encoded proposal, as it goes over the socket", exists=True)],
-    socket: Socket = DEFAULT_SOCKET,
+    socket: CoordinatorSocket = DEFAULT_COORDINATOR_SOCKET,
     as_json: Json = False,
 ) -> None:
     """Judge a proposal without keeping or pushing it (a coordinator's right)."""

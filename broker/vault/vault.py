@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import resource
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,27 +14,18 @@ from broker.config.credential import Credential
 from broker.config.loading import read_private
 from broker.errors import ConfigError
 from broker.scope import Scope
+from broker.vault.redaction import Redactor
+from broker.vault.sources import read
 
-_PR_SET_DUMPABLE, _PR_GET_DUMPABLE = 4, 3
 _KEY_BYTES = 32
 
 
-def harden_process() -> None:
-    """Makes this process leave no core and refuse ptrace and /proc/PID/{mem,environ} to its own user's other processes.
-
-    Raises ConfigError where the kernel does not do it: better no broker than an open one.
-    """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 or libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise ConfigError("the kernel did not make this process undumpable", "run on Linux")
-
-
 class Vault:
-    """Keeps where secrets lie; reads them when they are needed."""
+    """Keeps where secrets lie; reads them when they are needed, and tells the redactor what to strike."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, redactor: Redactor) -> None:
         self._key_file = state / "signing.key"
+        self._redactor = redactor
 
     def signing_key(self) -> SecretBytes:
         """The key of the capabilities, made at first start with mode 0600. Raises ConfigError if others can read it."""
@@ -57,18 +46,14 @@ class Vault:
         return SecretBytes(key)
 
     @contextmanager
-    def lend(self, credential: Credential | None, scope: Scope) -> Iterator[SecretStr | None]:  # noqa: ARG002
+    def lend(self, credential: Credential | None, _scope: Scope) -> Iterator[SecretStr | None]:
         """The credential for the length of one operation; None where the repository names none.
 
         Raises ConfigError if it cannot be had, or can be read by others.
         """
-        if credential is None:
+        if credential is None or credential.token is None:
             yield None
             return
-        if credential.token is None or credential.token.file is None:
-            raise ConfigError("this credential's kind is not supported yet", "name a file")
-        file = credential.token.file
-        data = read_private(file, limit=16 * 1024).strip()
-        if not data or not data.isascii() or not data.decode("ascii").isprintable():
-            raise ConfigError(f"{file} does not hold one line of text", "write the forge's token into it, nothing else")
-        yield SecretStr(data.decode("ascii"))
+        secret = read(credential.token)
+        self._redactor.learn(secret)
+        yield secret

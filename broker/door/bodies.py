@@ -1,0 +1,107 @@
+"""What comes in and goes out: bounded bodies, JSON answers, and an error's status and words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import IO
+
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from broker.errors import (
+    AbsentError,
+    BrokerError,
+    BudgetError,
+    BusyError,
+    CapabilityError,
+    ConflictError,
+    ForgeError,
+    OutboxFullError,
+    RightsError,
+    StoppedError,
+)
+from broker.wire import Problem
+
+SMALL_BODY = 64 * 1024
+_BODY_SECONDS = 120.0
+_CHUNK = 256 * 1024
+_STATUS: tuple[tuple[type[Exception], int, str], ...] = (
+    (RightsError, 403, "rights"),
+    (CapabilityError, 403, "capability"),
+    (AbsentError, 404, "absent"),
+    (ConflictError, 409, "conflict"),
+    (StoppedError, 423, "stopped"),
+    (BudgetError, 429, "budget"),
+    (OutboxFullError, 507, "outbox-full"),
+    (BusyError, 503, "busy"),
+    (ForgeError, 502, "forge"),
+    (ValidationError, 400, "malformed"),
+    (ValueError, 400, "malformed"),
+    (BrokerError, 500, "internal"),
+    (OSError, 500, "internal"),
+)
+_MENDS = {
+    404: "broker/wire.py and broker/person_wire.py list the verbs of the two sockets; is this the right one?",
+    405: "the verbs are listed at the top of broker/wire.py",
+    413: "propose a smaller change, or the operator raises max_body_bytes in broker.toml",
+}
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body. Raises HTTPException 413 above ``limit`` bytes and 408 when it takes too long to come."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise HTTPException(413, f"the body has {declared[:20]} bytes, {limit} are read")
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in request.stream():
+                parts.append(chunk)
+                size += len(chunk)
+                if size > limit:
+                    raise HTTPException(413, f"the body has more than {limit} bytes")
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not arrive within {_BODY_SECONDS:g} s") from None
+    return b"".join(parts)
+
+
+def chunks(pack: IO[bytes]) -> Iterator[bytes]:
+    """A file in pieces; closed at the end."""
+    with pack:
+        while chunk := pack.read(_CHUNK):
+            yield chunk
+
+
+def answer(model: BaseModel, status: int = 200) -> Response:
+    """A message as JSON."""
+    return Response(model.model_dump_json(), status, media_type="application/json")
+
+
+def problem_of(error: Exception) -> tuple[Problem, int]:
+    """An error that was foreseen, in words, and its status."""
+    status, code = next(
+        ((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "internal")
+    )
+    return Problem(code=code, message=_plain(error), mend=getattr(error, "mend", "")), status
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        return "; ".join(f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in details)[:2000]
+    return str(error)
+
+
+async def http_problem(_request: Request, error: Exception) -> Response:
+    """What Starlette itself turns down: unknown paths, wrong methods, bodies too large."""
+    status, message = getattr(error, "status_code", 500), getattr(error, "detail", "")
+    return answer(Problem(code=str(status), message=message, mend=_MENDS.get(status, "")), status)
+
+
+async def unexpected(_request: Request, error: Exception) -> Response:
+    """The class alone: the text of an error that nobody foresaw could hold anything."""
+    problem = Problem(code="internal", message=f"the broker failed ({type(error).__name__})", mend="see its own output")
+    return answer(problem, 500)

@@ -1,0 +1,85 @@
+"""Unix sockets in folders that nobody else can write, and the uid that the kernel vouches for on each connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import grp
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from broker.errors import ConfigError
+
+CONNECTIONS = 64
+_HEAD_SECONDS = 15.0
+
+
+class PeerProtocol(H11Protocol):
+    """Puts the uid that the kernel vouches for into the state of every request of this connection."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asks SO_PEERCRED once; it names whoever called connect()."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        peer = transport.get_extra_info("socket")
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _pid, uid, _gid = struct.unpack("3i", credentials)
+        self.app_state = {**self.app_state, "peer_uid": uid}
+        self.loop.call_later(_HEAD_SECONDS, self._leave_the_silent)
+
+    def _leave_the_silent(self) -> None:
+        # Whoever says nothing holds one of few places.
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+@contextlib.contextmanager
+def listening(path: Path, group: str | None, key: str) -> Iterator[socket.socket]:
+    """A socket, open to the group if one is named, else to all: the kernel names the caller either way.
+
+    ``key`` is the setting of the group, for the words of the ConfigError that this raises.
+    """
+    try:
+        _prepare(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path))
+            if group is not None:
+                os.chown(path, -1, grp.getgrnam(group).gr_gid)
+            path.chmod(0o660 if group is not None else 0o666)
+            listener.listen(CONNECTIONS)
+            ours = _mark(path)
+            try:
+                yield listener
+            finally:
+                if _mark(path) == ours:  # a broker with another state folder may have taken the place
+                    path.unlink(missing_ok=True)
+    except KeyError:
+        raise ConfigError(f"there is no group {group!r}", f"correct {key}") from None
+    except OSError as error:
+        mend = "its folder must exist and be writable for the broker's user"
+        raise ConfigError(f"cannot listen on {path}: {error.strerror or error}", mend) from None
+
+
+def _prepare(path: Path) -> None:
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
+        path.parent.chmod(0o755)  # the umask would keep the callers out
+    if path.parent.stat().st_mode & 0o022:
+        mend = f"chmod go-w {path.parent}"
+        raise ConfigError(f"others can write to {path.parent} and put a socket of their own there", mend)
+    if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
+        path.unlink()  # the lock on the state folder says that no living broker listens there
+
+
+def _mark(path: Path) -> tuple[int, ...] | None:
+    """Which socket lies there. The time is among it since a file system gives a freed inode away again."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns

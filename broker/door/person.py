@@ -1,0 +1,68 @@
+"""A person's socket: grants, approvals, stops, the log, what is kept, pull requests; nothing of the coordinator's."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from broker.door.bodies import answer
+from broker.door.guard import Guard, Role, uid_of
+from broker.door.shared import Shared
+from broker.service.service import Service
+from broker.wire import GrantRequest
+
+_ROLE: tuple[Role, ...] = ("person",)
+
+
+class PersonDoor:
+    """Handlers of a person's verbs. The uid of whoever calls goes with every one that changes something."""
+
+    def __init__(self, service: Service, guard: Guard) -> None:
+        self._service = service
+        self._guard = guard
+
+    def app(self) -> Starlette:
+        """The application."""
+        return self._guard.app(
+            (
+                ("POST", "/v1/grant", _ROLE, self._grant),
+                ("GET", "/v1/log", _ROLE, self._log),
+                ("GET", "/v1/outbox", _ROLE, self._outbox),
+                ("GET", "/v1/outbox/{id}", _ROLE, self._kept),
+                ("POST", "/v1/outbox/{id}/discard", _ROLE, self._discard),
+                ("GET", "/v1/pulls/{repository}", _ROLE, self._pulls),
+                ("GET", "/v1/pulls/{repository}/{number:int}", _ROLE, self._pull),
+                ("POST", "/v1/pulls/{repository}/{number:int}/merge", _ROLE, self._merge),
+                *Shared(self._service, self._guard).table(),
+            )
+        )
+
+    async def _grant(self, request: Request) -> Response:
+        asked = await self._guard.asked(GrantRequest, request)
+        return answer(await self._guard.call(self._service.grants.grant, asked, uid_of(request)))
+
+    async def _log(self, request: Request) -> Response:
+        return answer(await self._guard.call(self._service.log, int(request.query_params.get("after", "0"))))
+
+    async def _outbox(self, _request: Request) -> Response:
+        return answer(await self._guard.call(self._service.proposals.outbox))
+
+    async def _kept(self, request: Request) -> Response:
+        return answer(await self._guard.call(self._service.proposals.kept, request.path_params["id"]))
+
+    async def _discard(self, request: Request) -> Response:
+        return answer(
+            await self._guard.call(self._service.proposals.discard, request.path_params["id"], uid_of(request))
+        )
+
+    async def _pulls(self, request: Request) -> Response:
+        return answer(await self._guard.call(self._service.pulls.listing, request.path_params["repository"]))
+
+    async def _pull(self, request: Request) -> Response:
+        where = request.path_params
+        return answer(await self._guard.call(self._service.pulls.show, where["repository"], where["number"]))
+
+    async def _merge(self, request: Request) -> Response:
+        where, by = request.path_params, uid_of(request)
+        return answer(await self._guard.call(self._service.pulls.merge, where["repository"], where["number"], by))

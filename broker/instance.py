@@ -1,0 +1,54 @@
+"""One broker per state folder: a lock that dies with its holder, and a second broker that waits for it if asked."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from broker.errors import ConfigError
+
+_LOOK_SECONDS = 0.2
+
+
+@contextlib.contextmanager
+def alone(state: Path, *, standby: bool = False, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Holds the state folder for this process.
+
+    ``standby`` waits while another broker holds it, after one call of ``waiting``. Raises ConfigError if the folder is
+    open to others, and without ``standby`` if another broker works there.
+    """
+    _own(state)
+    with (state / "lock").open("w") as lock:
+        if not _taken(lock):
+            if not standby:
+                mend = "stop it first, or let this one wait for it: serve --standby"
+                raise ConfigError(f"another broker works in {state}", mend)
+            waiting()
+            while not _taken(lock):
+                time.sleep(_LOOK_SECONDS)
+        yield
+
+
+def _own(state: Path) -> None:
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        mend = f"as root: install -d -m 700 -o {os.geteuid()} {state}"
+        raise ConfigError(f"the state folder {state} cannot be made: {error.strerror}", mend) from None
+    info = state.stat()
+    if info.st_uid != os.geteuid() or info.st_mode & 0o077:
+        mend = f"chown {os.geteuid()} {state}; chmod 700 {state}"
+        raise ConfigError(f"the state folder {state} must belong to the broker's user alone", mend)
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -17,6 +17,7 @@ from typing import Any
 from broker.errors import ForgeError
 
 _LONGEST = 300
+_NOISE = re.compile(r"hint:|failed to push some refs|askpass|^=+$|^To http", re.IGNORECASE)
 _DEEPEST = 4
 _SECRET = re.compile(
     r"gh[opusr]_\w+|github_pat_\w+|gl[a-z]{2,6}-[\w.-]{10,}|eyJ[\w-]+\.[\w-]+\.[\w-]*|(?<=://)[^/@\s]+@|\b[0-9a-f]{40}(?=@)"
@@ -153,7 +154,8 @@ _RULES = (
     _rule(
         Reason.BRANCH,
         r"(field[\"': ]+(head|base|head_repo))"
-        r"|(head|base|source_branch|target_branch)\b.{0,40}(invalid|missing|does not exist)|branch.{0,40}(not (found|exist)|does not exist|invalid)|reference does not exist",
+        r"|(head|base|source_branch|target_branch)\b.{0,40}(invalid|missing|does not exist)"
+        r"|branch.{0,40}(not (found|exist)|does not exist|invalid)|reference does not exist",
         "the branch or its base is not there",
         "look whether the base still exists; submit the task on another",
         422,
@@ -210,7 +212,7 @@ def read(status: int, body: bytes, headers: Mapping[str, str] | None = None, doi
 
 def of_push(said_by_remote: str, doing: str = "") -> Problem:
     """The refusal in what git and the remote printed about a push or fetch (cleaned or not)."""
-    words = clean(said_by_remote, 600)
+    words = clean(_of_git(said_by_remote), 500)
     for rule in _RULES:
         if rule.pattern.search(words):
             return _by(rule, doing, words)
@@ -221,16 +223,23 @@ def of_push(said_by_remote: str, doing: str = "") -> Problem:
         reason, message, mend = _BY_STATUS[403]
     elif "not found" in lowered or "error: 404" in lowered:
         reason, message, mend = _BY_STATUS[404]
-    elif "redirect" in lowered:
+    elif "redirect" in lowered or re.search(r"error: 30\d", lowered):
         reason, message = Reason.MOVED, "the forge points elsewhere, and the broker does not follow"
         mend = "the repository was renamed or moved: correct its address in broker.toml"
     elif re.search(
-        r"could not resolve|failed to connect|timed out|took longer|error: 5\d\d|ssl|unexpected disconnect", lowered
+        r"could not resolve|failed to connect|timed out|took longer|error: 5\d\d|ssl|certificate|unexpected disconnect",
+        lowered,
     ):
         reason, message, mend = Reason.UNREACHABLE, "the forge could not be reached", "try again later"
     else:
         reason, message, mend = Reason.INVALID, "git could not do it", "see what the forge says"
     return Problem(reason, _told(doing, message, words), mend)
+
+
+def _of_git(text: str) -> str:
+    """Without git's advice and what follows from the rest."""
+    lines = [line.removeprefix("remote:").strip() for line in text[:20_000].replace("\r", "\n").splitlines()]
+    return " ".join(line for line in lines if line and not _NOISE.search(line))
 
 
 def _by(rule: _Rule, doing: str, words: str) -> Problem:

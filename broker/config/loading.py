@@ -17,7 +17,11 @@ from broker.errors import ConfigError
 
 def load(path: Path) -> BrokerConfig:
     """Reads a broker.toml. Raises ConfigError with everything that is wrong, each with its place."""
-    text = read_private(path)
+    return parse(path, read_private(path))
+
+
+def parse(path: Path, text: bytes) -> BrokerConfig:
+    """The settings that a broker.toml's content means; ``path`` is for the words of the ConfigError alone."""
     try:
         raw = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

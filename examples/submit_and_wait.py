@@ -23,7 +23,7 @@ async def submit_and_wait(config: Path, repository: str, instructions: str) -> T
     """The task once it is final. Raises SwarmError with its mend."""
     settings = load(config, os.environ).settings
     name = f"t{secrets.token_hex(4)}"
-    async with BrokerClient(settings.broker.socket) as broker:
+    async with BrokerClient(settings.broker.people) as broker:
         # A person's right: the broker looks at who calls, and the daemon could not get this for itself.
         grant = await broker.grant_task(repository, None, name)
     request = TaskRequest(

@@ -121,7 +121,14 @@ def leaks_inside(stack: Stack, canary: str, pid: int) -> Iterator[Claim]:
 def stack_paths(stack: Stack) -> tuple[Path, ...]:
     """What no sandbox may see."""
     layout = stack.layout
-    return layout.credential, layout.broker_toml, layout.broker_socket, layout.daemon_socket, layout.daemon_state
+    return (
+        layout.credential,
+        layout.broker_toml,
+        layout.broker_socket,
+        layout.person_socket,
+        layout.daemon_socket,
+        layout.daemon_state,
+    )
 
 
 def private_of(pid: int) -> list[str]:

@@ -67,6 +67,11 @@ class Layout:
         return self.base / "broker-run" / "broker.sock"
 
     @property
+    def person_socket(self) -> Path:
+        """Where the broker listens for people."""
+        return self.base / "broker-run" / "person.sock"
+
+    @property
     def forge(self) -> Path:
         """The local forge: a folder of bare repositories that the broker's user owns."""
         return self.base / "broker" / "forge"
@@ -214,6 +219,7 @@ def broker_toml(layout: Layout, house: House, sources: tuple[Source, ...]) -> st
     """A broker.toml for a local forge whose repositories share one credential file."""
     lines = [
         f'socket = "{layout.broker_socket}"',
+        f'person_socket = "{layout.person_socket}"',
         f'state = "{layout.broker_state}"',
         "[roles]",
         f"person = [{house.person.uid}]",
@@ -239,6 +245,7 @@ def swarm_toml(layout: Layout, house: House, sources: tuple[Source, ...], pool: 
         "drain_timeout = 10.0",
         "[broker]",
         f'socket = "{layout.broker_socket}"',
+        f'person_socket = "{layout.person_socket}"',
     ]
     for source in sources:
         lines += [f"[repositories.{source.name}]", f"test_command = '{source.test_command}'"]
@@ -335,6 +342,7 @@ class Stack:
         """Start both and wait until they listen. Raises StackError."""
         self.broker.start()
         self.broker.wait_for(self.layout.broker_socket)
+        self.broker.wait_for(self.layout.person_socket)
         self.start_daemon()
 
     def start_daemon(self) -> None:
@@ -352,8 +360,8 @@ class Stack:
         return self._ask((*self.house.swarm, "--config", str(self.layout.swarm_toml), *words), seconds)
 
     def swarm_broker(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run `swarm-broker` as the person, over the broker's socket, and capture what it says."""
-        return self._ask((*self.house.swarm_broker, *words, "--socket", str(self.layout.broker_socket)), seconds)
+        """Run `swarm-broker` as the person, over the broker's socket for people, and capture what it says."""
+        return self._ask((*self.house.swarm_broker, *words, "--socket", str(self.layout.person_socket)), seconds)
 
     def watch(self, *words: str) -> int:
         """Run `swarm` as the person and let its output through; its exit code."""

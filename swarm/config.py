@@ -39,6 +39,14 @@ class BrokerAddress(Frozen):
     """Where the broker listens. Its settings are its own, in broker.toml."""
 
     socket: Path = Field(default=Path("/run/swarm-broker/broker.sock"), description="the broker's unix socket")
+    person_socket: Path | None = Field(
+        default=None, description="its socket for people, who grant tasks; person.sock beside the other if absent"
+    )
+
+    @property
+    def people(self) -> Path:
+        """The broker's socket for people."""
+        return self.person_socket or self.socket.with_name("person.sock")
 
 
 class RepositoryConfig(Frozen):
@@ -210,7 +218,11 @@ def _odd_setups(settings: Settings) -> Iterator[Problem]:
 
 
 def _long_sockets(settings: Settings) -> tuple[Problem, ...]:
-    sockets = {"daemon.socket": settings.daemon.socket, "broker.socket": settings.broker.socket}
+    sockets = {
+        "daemon.socket": settings.daemon.socket,
+        "broker.socket": settings.broker.socket,
+        "broker.person_socket": settings.broker.people,
+    }
     if settings.pool.gateway.socket:
         sockets["pool.gateway.socket"] = Path(settings.pool.gateway.socket)
     return tuple(

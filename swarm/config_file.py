@@ -161,7 +161,9 @@ def _absolute(settings: Settings, folder: Path) -> Settings:
     daemon = settings.daemon.model_copy(
         update={name: _under(folder, getattr(settings.daemon, name)) for name in ("state", "socket")}
     )
-    broker = settings.broker.model_copy(update={"socket": _under(folder, settings.broker.socket)})
+    people = settings.broker.person_socket
+    places = {"socket": _under(folder, settings.broker.socket), "person_socket": people and _under(folder, people)}
+    broker = settings.broker.model_copy(update=places)
     embedded = settings.pool.embedded
     if embedded.weights:
         embedded = embedded.model_copy(update={"weights": str(_under(folder, Path(embedded.weights)))})

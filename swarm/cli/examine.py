@@ -73,13 +73,26 @@ async def broker(settings: Settings, daemon_uid: int | None) -> list[Finding]:
         return [Finding(subject="broker", level="fail", text=str(error), mend=error.mend)]
     except OSError as error:
         return [Finding(subject="broker", level="fail", text=f"{settings.broker.socket}: {error.strerror}")]
+    people = await _people(settings)
     text = f"runs as {_user(uid)}, takes you for: {', '.join(health.role) or 'nobody'}, knows: {', '.join(names)}"
     return [
         Finding(subject="broker", level="ok", text=text),
+        *people,
         judge.users(uid, daemon_uid, os.geteuid()),
         *judge.names(names, tuple(settings.repositories)),
         *judge.untested(names, settings.repositories),
     ]
+
+
+async def _people(settings: Settings) -> list[Finding]:
+    """Whether tasks can be granted from here; nothing to tell if so."""
+    try:
+        async with BrokerClient(settings.broker.people, patience=0.0, timeout=10.0) as client:
+            await client.health()
+    except BrokerError as error:
+        mend = f"{error.mend}; or set broker.person_socket to the person_socket of broker.toml"
+        return [Finding(subject="broker", level="warn", text=f"no task can be granted from here: {error}", mend=mend)]
+    return []
 
 
 def docker_socket(daemon_uid: int, path: Path = DOCKER) -> Finding | None:

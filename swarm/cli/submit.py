@@ -171,7 +171,7 @@ async def _hand_in(settings: Settings, request: TaskRequest, held: Right | None)
 
 
 async def _granted(settings: Settings, request: TaskRequest) -> Right:
-    async with BrokerClient(settings.broker.socket, patience=PATIENCE) as broker:
+    async with BrokerClient(settings.broker.people, patience=PATIENCE) as broker:
         names = [known.name for known in (await broker.repositories()).repositories]
         if request.repository not in names:
             like = nearest(request.repository, names)

@@ -31,6 +31,7 @@ class Running:
     def __init__(self, folder: Path, agent, *, roles: str = "", more: str = "") -> None:
         self.folder, self.agent = folder, agent
         self.socket = folder / "run" / "broker.sock"
+        self.people = folder / "run" / "person.sock"
         self.config = folder / "broker.toml"
         credential = folder / "credential"
         credential.write_text(CANARY)
@@ -62,9 +63,9 @@ class Running:
         raise AssertionError(self.end(signal.SIGKILL))
 
     def listens(self) -> bool:
-        """Whether somebody accepts connections there."""
-        with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(str(self.socket)) == 0
+        """Whether somebody accepts connections on both sockets."""
+        with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+            return first.connect_ex(str(self.socket)) == 0 == second.connect_ex(str(self.people))
 
     def end(self, number: int = signal.SIGTERM) -> str:
         """Sends a signal and returns all output."""
@@ -76,10 +77,11 @@ class Running:
         return said
 
     def client(self) -> Client:
-        return Client(self.socket)
+        return Client(self.people)
 
-    def call(self, verb: str, path: str, body: bytes | None = None, **more) -> httpx.Response:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(self.socket)), base_url="http://b", timeout=60) as http:
+    def call(self, verb: str, path: str, body: bytes | None = None, *, people: bool = False, **more) -> httpx.Response:
+        transport = httpx.HTTPTransport(uds=str(self.people if people else self.socket))
+        with httpx.Client(transport=transport, base_url="http://b", timeout=60) as http:
             return http.request(verb, path, content=body, **more)
 
     def proposal(self, task: str = "t1", content: bytes = b"fixed\n", path: str = "src/clamp.py") -> bytes:
@@ -157,7 +159,9 @@ def test_a_call_in_flight_is_finished_before_the_end(running):
 _DYING = """
 import os, signal, sys
 from pathlib import Path
-from broker import config, server
+from broker import server
+from broker.config.live import Live
+from broker.config.loading import load
 from broker.forge.local import LocalForge
 
 class Dying(LocalForge):
@@ -176,7 +180,8 @@ class Dying(LocalForge):
         return pull
 
 server.LocalForge = Dying
-server.serve(config.load(Path(sys.argv[1])))
+path = Path(sys.argv[1])
+server.serve(Live(path, load(path)))
 """
 
 
@@ -216,21 +221,15 @@ def test_another_user_of_the_machine_is_refused_every_verb(running, python_of_al
     running.folder.chmod(0o755)
     running.folder.parent.chmod(0o755)
     running.folder.parent.parent.chmod(0o755)
-    calls = ["POST /v1/grant", "POST /v1/mirror", "POST /v1/propose", "POST /v1/explain", "GET /v1/proposals/x",
-             "GET /v1/repositories", "GET /v1/log", "GET /v1/outbox",
-             "GET /v1/pulls/demo", "GET /v1/health"]  # fmt: skip
     drop = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
-    done = subprocess.run(
-        [*drop, python_of_all, "-c", _CALL, str(running.socket), *calls], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["403"] * (len(calls) - 1) + ["200"]
-    health = subprocess.run(
-        [*drop, python_of_all, "-c", _CALL, str(running.socket), "GET /v1/health"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert health.stdout.split() == ["200"]
+    both = ["GET /v1/proposals/x", "GET /v1/repositories", "GET /v1/health"]
+    for place, calls in (
+        (running.socket, ["POST /v1/mirror", "POST /v1/propose", "POST /v1/explain", *both]),
+        (running.people, ["POST /v1/grant", "GET /v1/log", "GET /v1/outbox", "GET /v1/pulls/demo", *both]),
+    ):
+        command = [*drop, python_of_all, "-c", _CALL, str(place), *calls]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["403"] * (len(calls) - 1) + ["200"]
     for secret in (running.folder / "credential", running.config, running.folder / "state" / "signing.key"):
         assert subprocess.run([*drop, "cat", str(secret)], capture_output=True, check=False).returncode != 0
 
@@ -263,7 +262,8 @@ def test_the_canary_is_in_no_answer_and_no_output(running):
         "pulls/demo",
         "pulls/demo/1",
     ):
-        said += running.call("GET", f"/v1/{path}").text
+        for people in (True, False):
+            said += running.call("GET", f"/v1/{path}", people=people).text
     (running.folder / "credential").write_text(CANARY + "\x01")
     body = running.proposal("t3")
     failed = running.call("POST", "/v1/propose", body)

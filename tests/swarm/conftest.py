@@ -87,6 +87,10 @@ class BrokerProcess:
     def socket(self) -> Path:
         return self.folder / "broker.sock"
 
+    @property
+    def people(self) -> Path:
+        return self.folder / "person.sock"
+
     def start(self) -> None:
         uid = os.getuid()
         config = self.folder / "broker.toml"
@@ -106,7 +110,7 @@ class BrokerProcess:
         until = time.monotonic() + 20
         while True:
             with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
-                probe.connect(str(self.socket))
+                probe.connect(str(self.people))  # bound after the coordinator's
                 return
             if time.monotonic() > until or self.process is None or self.process.poll() is not None:
                 raise RuntimeError((self.folder / "broker.log").read_text())
@@ -119,7 +123,7 @@ class BrokerProcess:
             self.process = None
 
     def grant(self, task: str, **more: Any) -> Grant:
-        with Client(self.socket) as client:
+        with Client(self.people) as client:
             return client.grant(GrantRequest(repository="demo", task=task, **more))
 
     def branches(self) -> list[str]:
@@ -128,7 +132,7 @@ class BrokerProcess:
 
     def pulls(self, task: str) -> int:
         """How many pull requests a task has."""
-        with Client(self.socket) as client:
+        with Client(self.people) as client:
             return sum(1 for pull in client.pulls("demo").pulls if pull.branch == f"swarm/{task}")
 
 

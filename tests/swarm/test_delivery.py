@@ -109,7 +109,8 @@ class TestRealBroker:
         async with BrokerClient(shared_broker.socket) as client:
             assert (await client.health()).uid == os.getuid()
             assert [each.name for each in (await client.repositories()).repositories] == ["demo"]
-            grant = await client.grant(GrantRequest(repository="demo", task=name))
+            async with BrokerClient(shared_broker.people) as person:
+                grant = await person.grant(GrantRequest(repository="demo", task=name))
 
             async def take(commit: str, pack: AsyncIterator[bytes]) -> None:
                 await workspace.take_pack(pack, commit)

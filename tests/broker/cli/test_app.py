@@ -18,7 +18,7 @@ from broker.audit import Audit
 from broker.cli.app import main
 from broker.wire import Grant, Proposal, decode_proposal, encode_proposal
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def folder(tmp_path_factory, template):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
             with socket.socket(socket.AF_UNIX) as probe:
-                if probe.connect_ex(f"{folder}/run/broker.sock") == 0:
+                if probe.connect_ex(f"{folder}/run/person.sock") == 0:
                     break
             time.sleep(0.05)
         yield folder
@@ -49,7 +49,8 @@ def folder(tmp_path_factory, template):
 @pytest.fixture
 def swarm_broker(folder, capsys):
     def run(*words, offline=False):
-        place = [] if offline else ["--socket", f"{folder}/run/broker.sock"]
+        name = "broker.sock" if words[0] == "explain" else "person.sock"
+        place = [] if offline else ["--socket", f"{folder}/run/{name}"]
         with pytest.raises(SystemExit) as caught:
             main([*words, *place])
         said = capsys.readouterr()

@@ -9,21 +9,28 @@ import sys
 import pytest
 
 from broker.errors import ConfigError
+from broker.config.credential import Credential
+from broker.scope import Scope
+from broker.vault.redaction import Redactor
 from broker.vault.vault import Vault
 
 
+def token_in(file):
+    return Credential.model_validate({"token": {"file": str(file)}})
+
+
 def test_the_key_is_made_once_for_the_owner_alone(tmp_path):
-    key = Vault(tmp_path).signing_key()
+    key = Vault(tmp_path, Redactor()).signing_key()
     assert (tmp_path / "signing.key").stat().st_mode & 0o777 == 0o600
-    assert Vault(tmp_path).signing_key() == key
+    assert Vault(tmp_path, Redactor()).signing_key() == key
     assert len(key.get_secret_value()) == 32
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path):
-    Vault(tmp_path).signing_key()
+    Vault(tmp_path, Redactor()).signing_key()
     (tmp_path / "signing.key").chmod(0o640)
     with pytest.raises(ConfigError, match="can be read by other users"):
-        Vault(tmp_path).signing_key()
+        Vault(tmp_path, Redactor()).signing_key()
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 33])
@@ -31,27 +38,27 @@ def test_a_damaged_key_is_refused(tmp_path, content):
     (tmp_path / "signing.key").write_bytes(content)
     (tmp_path / "signing.key").chmod(0o600)
     with pytest.raises(ConfigError, match="not a signing key"):
-        Vault(tmp_path).signing_key()
+        Vault(tmp_path, Redactor()).signing_key()
 
 
 def test_a_planted_link_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").write_bytes(b"k" * 32)
     (tmp_path / "signing.key").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError):
-        Vault(tmp_path).signing_key()
+        Vault(tmp_path, Redactor()).signing_key()
 
 
 def test_the_credential_is_lent_and_never_shown(tmp_path):
     file = tmp_path / "token"
     file.write_text("canary-9\n")
     file.chmod(0o600)
-    with Vault(tmp_path).lend(file) as lent:
+    with Vault(tmp_path, Redactor()).lend(token_in(file), Scope.READ) as lent:
         assert lent.get_secret_value() == "canary-9"
-        assert "canary-9" not in f"{lent} {lent!r} {vars(Vault(tmp_path))}"
+        assert "canary-9" not in f"{lent} {lent!r} {vars(Vault(tmp_path, Redactor()))}"
 
 
 def test_no_file_lends_nothing(tmp_path):
-    with Vault(tmp_path).lend(None) as lent:
+    with Vault(tmp_path, Redactor()).lend(None, Scope.READ) as lent:
         assert lent is None
 
 
@@ -60,7 +67,7 @@ def test_a_doubtful_credential_is_refused_without_being_quoted(tmp_path, content
     file = tmp_path / "token"
     file.write_text(content)
     file.chmod(mode)
-    with pytest.raises(ConfigError) as caught, Vault(tmp_path).lend(file):
+    with pytest.raises(ConfigError) as caught, Vault(tmp_path, Redactor()).lend(token_in(file), Scope.READ):
         pass
     assert "canary-8" not in f"{caught.value} {caught.value.mend}"
 
@@ -69,7 +76,7 @@ def test_a_credential_that_is_not_text_is_refused_without_being_quoted(tmp_path)
     file = tmp_path / "token"
     file.write_bytes(b"canary\xff\xfe")
     file.chmod(0o600)
-    with pytest.raises(ConfigError) as caught, Vault(tmp_path).lend(file):
+    with pytest.raises(ConfigError) as caught, Vault(tmp_path, Redactor()).lend(token_in(file), Scope.READ):
         pass
     assert "canary" not in str(caught.value)
     assert caught.value.__context__ is None  # a decoding error would carry the bytes along
@@ -77,7 +84,7 @@ def test_a_credential_that_is_not_text_is_refused_without_being_quoted(tmp_path)
 
 _CHILD = """
 import resource
-from broker.vault.vault import harden_process
+from broker.vault.hardening import harden_process
 harden_process()
 print(open("/proc/self/status").read().count("x") >= 0, resource.getrlimit(resource.RLIMIT_CORE), flush=True)
 input()

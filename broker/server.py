@@ -12,10 +12,12 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from urllib.parse import urlsplit
 
 from broker.audit import Audit
 from broker.capability import Mint
 from broker.config.live import Live
+from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
 from broker.door.coordinator import CoordinatorDoor
 from broker.door.guard import Guard
@@ -29,6 +31,7 @@ from broker.forge.local_tracker import LocalTracker
 from broker.instance import alone
 from broker.service.service import Service, assemble
 from broker.service.ward import Current
+from broker.vault.app import Target
 from broker.vault.hardening import harden_process
 from broker.vault.redaction import Redactor
 from broker.vault.vault import Vault
@@ -109,24 +112,37 @@ def build(
     ``forges`` with ``trackers``, by repository, replace the ones that the settings name; ``current`` gives the
     settings as they are now.
     """
-    vault = Vault(config.state, redactor or Redactor())
+    redactor = redactor or Redactor()
+    audit = Audit(config.state / "audit.log")
+    vault = Vault(config.state, redactor, audit.append)
     if forges is None or trackers is None:
-        made = {name: _forge(name, config, vault) for name in config.repositories}
-        forges, trackers = made, {name: LocalTracker(forge) for name, forge in made.items()}
+        made = {name: _parts(name, config, vault) for name in config.repositories}
+        forges = {name: forge for name, (forge, _) in made.items()}
+        trackers = {name: tracker for name, (_, tracker) in made.items()}
     for name, forge in forges.items():
         if (path := config.repositories[name].path) is not None:
             _require_usable(name, path, forge)
-    audit = Audit(config.state / "audit.log")
     mint = Mint(vault.signing_key())
     return assemble(current or (lambda: config), mint=mint, audit=audit, forges=forges, trackers=trackers)
 
 
-def _forge(name: str, config: BrokerConfig, vault: Vault) -> LocalForge:
+def _parts(name: str, config: BrokerConfig, vault: Vault) -> tuple[Forge, Tracker]:
     settings = config.repositories[name]
-    lend = functools.partial(vault.lend, settings.credential)
+    lend = vault.lender(name, settings.credential, _target(settings))
     if settings.path is None:
         raise ConfigError(f"repositories.{name}: {settings.forge} is not supported yet")
-    return LocalForge(name, settings.path, config.state / "pulls" / name, config.identity, lend)
+    forge = LocalForge(name, settings.path, config.state / "pulls" / name, config.identity, lend)
+    return forge, LocalTracker(forge)
+
+
+def _target(settings: Repository) -> Target | None:
+    """What a GitHub App's tokens are for; None where there are no Apps."""
+    if settings.forge != "github" or settings.url is None:
+        return None
+    place = urlsplit(settings.url)
+    usual = "https://api.github.com" if place.netloc == "github.com" else f"{place.scheme}://{place.netloc}/api/v3"
+    owner, _, repository = place.path.strip("/").partition("/")
+    return Target(settings.api or usual, owner, repository, settings.ca_file)
 
 
 def _require_usable(name: str, path: Path, forge: Forge) -> None:

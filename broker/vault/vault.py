@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import SecretBytes, SecretStr
 
-from broker.config.credential import Credential
+from broker.config.credential import Credential, Source
 from broker.config.loading import read_private
 from broker.errors import ConfigError
-from broker.scope import Scope
+from broker.scope import Lend, Scope
+from broker.vault.app import Minter, Target
 from broker.vault.redaction import Redactor
 from broker.vault.sources import read
 
 _KEY_BYTES = 32
 
 
-class Vault:
-    """Keeps where secrets lie; reads them when they are needed, and tells the redactor what to strike."""
+def _unrecorded(_event: str, **_fields: str) -> None:
+    """A vault without a log."""
 
-    def __init__(self, state: Path, redactor: Redactor) -> None:
+
+class Vault:
+    """Keeps where secrets lie; reads them when they are needed, and tells the redactor what to strike.
+
+    ``record`` writes a line of the log: an event and its fields. Of a token it is told the hash alone.
+    """
+
+    def __init__(self, state: Path, redactor: Redactor, record: Callable[..., object] = _unrecorded) -> None:
         self._key_file = state / "signing.key"
         self._redactor = redactor
+        self._record = record
+        self._seen: set[tuple[str, Scope, str]] = set()
 
     def signing_key(self) -> SecretBytes:
         """The key of the capabilities, made at first start with mode 0600. Raises ConfigError if others can read it."""
@@ -45,15 +57,54 @@ class Vault:
             )
         return SecretBytes(key)
 
-    @contextmanager
-    def lend(self, credential: Credential | None, _scope: Scope) -> Iterator[SecretStr | None]:
-        """The credential for the length of one operation; None where the repository names none.
+    def lender(self, repository: str, credential: Credential | None, target: Target | None = None) -> Lend:
+        """Lends one repository's credential; ``target`` is what an App's tokens are for.
 
-        Raises ConfigError if it cannot be had, or can be read by others.
+        The operation gets the token for as long as it lasts, and one that an App minted is revoked at its end. Raises
+        ConfigError if the credential cannot be had or can be read by others, ForgeError if the forge cannot be asked.
         """
-        if credential is None or credential.token is None:
-            yield None
-            return
-        secret = read(credential.token)
+        if credential is None:
+            return _nothing
+        if credential.token is not None:
+            return functools.partial(self._plain, repository, credential.token)
+        if credential.app is None or target is None:
+            raise ConfigError(f"repositories.{repository}: an App is for GitHub alone", "name a token")
+        return functools.partial(self._minted, repository, Minter(credential.app, target))
+
+    @contextmanager
+    def _plain(self, repository: str, source: Source, scope: Scope) -> Iterator[SecretStr]:
+        secret = read(source)
         self._redactor.learn(secret)
+        known = repository, scope, fingerprint(secret)
+        if known not in self._seen:  # it is the same token every time: once per start, scope and token is enough
+            self._seen.add(known)
+            self._record("token-lent", repository=repository, scope=scope.value, hash=known[2], minted="no")
         yield secret
+
+    @contextmanager
+    def _minted(self, repository: str, minter: Minter, scope: Scope) -> Iterator[SecretStr]:
+        minted = minter.mint(scope)
+        self._redactor.learn(minted.token)
+        told = {"repository": repository, "scope": scope.value, "hash": fingerprint(minted.token)}
+        self._record("token-lent", **told, minted="yes")
+        try:
+            yield minted.token
+        finally:
+            revoked = minter.revoke(minted)
+            self._record("token-revoked" if revoked else "token-not-revoked", **told)
+
+    def secret(self, source: Source) -> SecretStr:
+        """Another secret that the settings name, such as the webhook's. Raises ConfigError."""
+        secret = read(source)
+        self._redactor.learn(secret)
+        return secret
+
+
+def fingerprint(secret: SecretStr) -> str:
+    """What a log may tell of a secret: twelve hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(secret.get_secret_value().encode()).hexdigest()[:12]
+
+
+@contextmanager
+def _nothing(_scope: Scope) -> Iterator[None]:
+    yield None

@@ -7,8 +7,9 @@ import json
 import httpx
 import pytest
 
-from broker.door.door import Door
-from broker.service.service import Service
+from broker.door.coordinator import CoordinatorDoor
+from broker.door.guard import Guard
+from broker.door.person import PersonDoor
 from broker.wire import Grant, Health, MirrorRequest, encode_proposal
 
 PERSON, COORDINATOR, NOBODY = 1001, 1002, 1003
@@ -20,11 +21,22 @@ def door(build_house):
     return build_house(roles=ROLES, max_body_bytes=200_000)
 
 
-@pytest.fixture
-def call(door):
-    app = Door(door.service, door.config).app()
+def apps(house, **more):
+    """Both sockets' applications."""
 
-    async def _call(verb, path, body=None, *, uid=PERSON, headers=None):
+    def guard():
+        return Guard(house.config.roles, house.service.audit, 2, **more)
+
+    return {
+        "coordinator": CoordinatorDoor(house.service, house.config, guard()).app(),
+        "person": PersonDoor(house.service, guard()).app(),
+    }
+
+
+def caller(apps):
+    async def _call(verb, path, body=None, *, uid=PERSON, at=None, headers=None):
+        app = apps[at or ("coordinator" if uid == COORDINATOR else "person")]
+
         async def as_user(scope, receive, send):
             state = {} if uid is None else {"peer_uid": uid}
             await app({**scope, "state": state}, receive, send)
@@ -34,6 +46,12 @@ def call(door):
             return await http.request(verb, path, content=body, headers=headers)
 
     return _call
+
+
+@pytest.fixture
+def call(door):
+    """Calls as a user, on the socket that is meant for it unless another is named."""
+    return caller(apps(door))
 
 
 def encoded(house, task="t1", **more):
@@ -55,29 +73,40 @@ COORDINATORS = [("POST", "/v1/mirror"), ("POST", "/v1/propose"), ("POST", "/v1/e
 BOTH = [("GET", "/v1/proposals/x"), ("GET", "/v1/repositories")]
 
 
-@pytest.mark.parametrize(
-    ("uid", "routes"),
-    [
-        (COORDINATOR, PERSONS),
-        (PERSON, COORDINATORS),
-        *((uid, PERSONS + COORDINATORS + BOTH) for uid in (NOBODY, 0, None)),
-    ],
-)
-async def test_a_verb_without_its_role_is_refused(call, uid, routes):
-    for verb, path in routes:
-        answer = await call(verb, path, b"{}" if verb == "POST" else None, uid=uid)
+SOCKETS = {"person": (PERSON, PERSONS), "coordinator": (COORDINATOR, COORDINATORS)}
+
+
+@pytest.mark.parametrize("at", SOCKETS)
+@pytest.mark.parametrize("uid", [PERSON, COORDINATOR, NOBODY, 0, None])
+async def test_a_verb_without_its_role_is_refused(call, at, uid):
+    entitled, routes = SOCKETS[at]
+    for verb, path in routes if uid == entitled else routes + BOTH:
+        if uid == entitled or (uid in {PERSON, COORDINATOR} and (verb, path) in BOTH):
+            continue
+        answer = await call(verb, path, b"{}" if verb == "POST" else None, uid=uid, at=at)
         assert (answer.status_code, answer.json()["code"]) == (403, "rights"), path
 
 
+@pytest.mark.parametrize(("at", "others"), [("person", COORDINATORS), ("coordinator", PERSONS)])
+async def test_neither_socket_knows_a_route_of_the_other_whoever_asks(door, call, at, others):
+    for verb, path in others:
+        for uid in (PERSON, COORDINATOR, NOBODY):
+            answer = await call(verb, path, b"{}" if verb == "POST" else None, uid=uid, at=at)
+            assert answer.status_code == 404, path
+    assert [entry.event for entry in door.service.log(0).entries] == []
+
+
 def test_every_route_is_in_one_of_the_tables_above(door):
-    listed = {(verb, path) for verb, path in PERSONS + COORDINATORS + BOTH}
     fill = {"{id}": "x", "{repository}": "demo", "{number:int}": "1"}
-    for route in Door(door.service, door.config).app().routes:
-        path = route.path
-        for name, value in fill.items():
-            path = path.replace(name, value)
-        verbs = route.methods - {"HEAD"}
-        assert {(verb, path) for verb in verbs} <= listed | {("GET", "/v1/health")}
+    for at, app in apps(door).items():
+        listed = {*SOCKETS[at][1], *BOTH, ("GET", "/v1/health")}
+        found = set()
+        for route in app.routes:
+            path = route.path
+            for name, value in fill.items():
+                path = path.replace(name, value)
+            found |= {(verb, path) for verb in route.methods - {"HEAD"}}
+        assert found == listed
 
 
 async def test_health_tells_the_caller_as_whom_it_is_seen(call):
@@ -88,7 +117,7 @@ async def test_health_tells_the_caller_as_whom_it_is_seen(call):
 
 async def test_a_header_cannot_claim_another_user(call):
     headers = {"X-Forwarded-For": str(PERSON), "Peer_uid": str(PERSON), "X-Peer-Uid": str(PERSON)}
-    assert (await call("GET", "/v1/log", uid=COORDINATOR, headers=headers)).status_code == 403
+    assert (await call("GET", "/v1/log", uid=COORDINATOR, at="person", headers=headers)).status_code == 403
 
 
 async def test_a_grant_and_its_mirror_work_through_the_routes(call):
@@ -189,21 +218,46 @@ async def test_a_refusal_is_an_answer_and_a_problem_is_not(call, door):
     assert all(problem.json()["mend"] for problem in (forged, again))
 
 
-async def test_an_error_that_nobody_foresaw_tells_its_class_alone(build_house, tmp_path):
-    class Odd(Service):
-        def repositories(self):
+async def test_an_error_that_nobody_foresaw_tells_its_class_alone(door):
+    class Odd:
+        def __getattr__(self, name):
             raise RuntimeError("canary-inside")
 
-    house = build_house(roles=ROLES)
-    odd = Odd.__new__(Odd)
-    app = Door(odd, house.config).app()
-
-    async def as_person(scope, receive, send):
-        await app({**scope, "state": {"peer_uid": PERSON}}, receive, send)
-
-    transport = httpx.ASGITransport(as_person, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://b") as http:
-        answer = await http.get("/v1/repositories")
+    app = PersonDoor(Odd(), Guard(door.config.roles, door.service.audit, 1)).app()
+    answer = await caller({"person": app})("GET", "/v1/repositories")
     assert answer.status_code == 500
     assert "RuntimeError" in answer.text
     assert "canary-inside" not in answer.text
+
+
+async def test_words_of_a_problem_pass_the_redactor(door):
+    call = caller(apps(door, redact=lambda text: text.replace("hunter2", "[secret]")))
+    answer = await call("GET", "/v1/pulls/hunter2")
+    assert answer.status_code == 404
+    assert "hunter2" not in answer.text
+    assert "[secret]" in answer.text
+
+
+async def test_a_planted_secret_is_seen_wherever_it_comes_in_and_the_call_is_refused(door):
+    seen = []
+
+    def watch(where, text):
+        found = b"planted-1" in text
+        if found:
+            seen.append(where)
+        return found
+
+    call = caller(apps(door, watch=watch))
+    asked = b'{"repository": "demo", "task": "t1", "base": "planted-1"}'
+    answers = [
+        await call("POST", "/v1/grant", asked),
+        await call("GET", "/v1/log?after=planted-1"),
+        await call("GET", "/v1/log", headers={"Authorization": "token planted-1"}),
+        await call("GET", "/v1/outbox/planted-1"),
+        await call("POST", "/v1/mirror", b'{"capability": "planted-1"}', uid=COORDINATOR),
+        await call("POST", "/v1/propose", encoded(door, body="planted-1"), uid=COORDINATOR),
+    ]
+    assert [answer.status_code for answer in answers] == [403] * 6
+    assert len(seen) == 6
+    assert f"uid {COORDINATOR}" in seen[-1]
+    assert "planted-1" not in "".join(answer.text for answer in answers)

@@ -8,15 +8,16 @@ import sys
 
 import pytest
 
-from broker.errors import ConfigError
 from broker.config.credential import Credential
+from broker.errors import ConfigError
 from broker.scope import Scope
 from broker.vault.redaction import Redactor
 from broker.vault.vault import Vault
 
 
-def token_in(file):
-    return Credential.model_validate({"token": {"file": str(file)}})
+def lent_from(file, state):
+    credential = Credential.model_validate({"token": {"file": str(file)}})
+    return Vault(state, Redactor()).lender("demo", credential)(Scope.READ)
 
 
 def test_the_key_is_made_once_for_the_owner_alone(tmp_path):
@@ -52,13 +53,13 @@ def test_the_credential_is_lent_and_never_shown(tmp_path):
     file = tmp_path / "token"
     file.write_text("canary-9\n")
     file.chmod(0o600)
-    with Vault(tmp_path, Redactor()).lend(token_in(file), Scope.READ) as lent:
+    with lent_from(file, tmp_path) as lent:
         assert lent.get_secret_value() == "canary-9"
         assert "canary-9" not in f"{lent} {lent!r} {vars(Vault(tmp_path, Redactor()))}"
 
 
 def test_no_file_lends_nothing(tmp_path):
-    with Vault(tmp_path, Redactor()).lend(None, Scope.READ) as lent:
+    with Vault(tmp_path, Redactor()).lender("demo", None)(Scope.READ) as lent:
         assert lent is None
 
 
@@ -67,7 +68,7 @@ def test_a_doubtful_credential_is_refused_without_being_quoted(tmp_path, content
     file = tmp_path / "token"
     file.write_text(content)
     file.chmod(mode)
-    with pytest.raises(ConfigError) as caught, Vault(tmp_path, Redactor()).lend(token_in(file), Scope.READ):
+    with pytest.raises(ConfigError) as caught, lent_from(file, tmp_path):
         pass
     assert "canary-8" not in f"{caught.value} {caught.value.mend}"
 
@@ -76,7 +77,7 @@ def test_a_credential_that_is_not_text_is_refused_without_being_quoted(tmp_path)
     file = tmp_path / "token"
     file.write_bytes(b"canary\xff\xfe")
     file.chmod(0o600)
-    with pytest.raises(ConfigError) as caught, Vault(tmp_path, Redactor()).lend(token_in(file), Scope.READ):
+    with pytest.raises(ConfigError) as caught, lent_from(file, tmp_path):
         pass
     assert "canary" not in str(caught.value)
     assert caught.value.__context__ is None  # a decoding error would carry the bytes along

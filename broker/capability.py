@@ -10,21 +10,27 @@ import binascii
 import hashlib
 import hmac
 import json
-from typing import Literal
+from typing import Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretBytes, ValidationError
 
 from broker.errors import CapabilityError
 from broker.wire import Name, ObjectId
 
-Verb = Literal["mirror", "propose", "explain"]
-_PREFIX = "swc1"
+Verb = Literal["mirror", "propose", "explain", "read", "comment", "update"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+_T = TypeVar("_T")
+_PREFIX = "swc2"
+_FORMER = ("swc1",)
 _MAX_CAVEATS = 16
 _MAX_TOKEN = 8192
 
 
 class Rights(BaseModel):
-    """What a capability is good for; the first block of the chain, written by the broker alone."""
+    """What a capability is good for; the first block of the chain, written by the broker alone.
+
+    ``branch`` is the one that is pushed, ``issue`` the task's own; ``reads`` are other repositories to be mirrored.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +42,9 @@ class Rights(BaseModel):
     task: Name
     uses: int = Field(ge=1)
     expires: float
-    verbs: tuple[Verb, ...] = ("mirror", "propose", "explain")
+    verbs: tuple[Verb, ...] = VERBS
+    issue: int | None = Field(default=None, ge=1)
+    reads: tuple[Name, ...] = Field(default=(), max_length=8)
     tree: ObjectId | None = None
     proposal: Name | None = None
 
@@ -44,11 +52,12 @@ class Rights(BaseModel):
 class Caveat(BaseModel):
     """A further restriction. Whatever it names can only shrink; a field that is not known is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     expires: float | None = None
     uses: int | None = Field(default=None, ge=0)
     verbs: tuple[Verb, ...] | None = None
+    reads: tuple[Name, ...] | None = Field(default=None, max_length=8)
     tree: ObjectId | None = None
     proposal: Name | None = None
 
@@ -109,11 +118,16 @@ def _meet(rights: Rights, caveat: Caveat) -> Rights:
         update={
             "expires": rights.expires if caveat.expires is None else min(rights.expires, caveat.expires),
             "uses": rights.uses if caveat.uses is None else min(rights.uses, caveat.uses),
-            "verbs": rights.verbs if caveat.verbs is None else tuple(v for v in rights.verbs if v in caveat.verbs),
+            "verbs": _both(rights.verbs, caveat.verbs),
+            "reads": _both(rights.reads, caveat.reads),
             "tree": caveat.tree or rights.tree,
             "proposal": caveat.proposal or rights.proposal,
         }
     )
+
+
+def _both(held: tuple[_T, ...], asked: tuple[_T, ...] | None) -> tuple[_T, ...]:
+    return held if asked is None else tuple(one for one in held if one in asked)
 
 
 def _canonical(rights: Rights) -> bytes:
@@ -130,6 +144,10 @@ def _join(blocks: list[bytes], tail: bytes) -> str:
 
 def _split(capability: str) -> tuple[list[bytes], bytes]:
     parts = capability.split(".") if len(capability) <= _MAX_TOKEN and capability.isascii() else []
+    if parts and parts[0] in _FORMER:
+        raise CapabilityError(
+            "the capability was made by an earlier version of the broker, which knew fewer rights", _ASK
+        )
     if len(parts) < 3 or len(parts) > _MAX_CAVEATS + 3 or parts[0] != _PREFIX:
         raise CapabilityError("this is not a capability", _ASK)
     try:

@@ -64,9 +64,9 @@ class StopRequest(Wire):
 class Stop(Wire):
     """One stop in force."""
 
-    repository: Name | None
-    by: int
-    at: float
+    repository: Name | None = Field(description="None: all of them")
+    by: int | None = Field(description="uid of the person; None for enabled = false in broker.toml")
+    at: float = Field(description="when; 0 for broker.toml")
     reason: str
 
 
@@ -107,6 +107,9 @@ class KeptProposal(Wire):
     base_commit: ObjectId
     tree: ObjectId
     verdict: Receipt | Refusal | None = Field(default=None, discriminator="kind")
+    digest: str = Field(default="", description="names the content, as an approval must")
+    update: bool = Field(default=False, description="whether it extends a pull request that is there")
+    reason: str = Field(default="", description="what one that waits is waiting for")
 
 
 class Outbox(Wire):

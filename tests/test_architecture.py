@@ -37,7 +37,7 @@ OWNERS: dict[str, set[str]] = {
     "openai": {"pool/plain_client.py"},  # the request path speaks plain JSON, at a quarter of the SDK's cost
     "aiohttp": {"pool/channel.py"},
     "git": {"broker/gitdir.py", "sandbox/trees/gitdir.py"},
-    "detect_secrets": {"broker/judge/scan.py"},
+    "detect_secrets": {"broker/judge/scan/secrets.py"},
     "xllamacpp": {"pool/llama_child.py"},
     "pyseccomp": {"sandbox/bubblewrap/seccomp.py"},
     "jwt": {"broker/vault/app.py"},
@@ -54,6 +54,7 @@ SQL_FILES = {f"swarm/{name}.py" for name in ("store", "journal", "rows", "schema
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables
     "broker/outbox/store.py",  # what the broker keeps
+    "broker/outbox/grants.py",  # and what it granted
 }
 
 

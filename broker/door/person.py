@@ -9,6 +9,7 @@ from starlette.responses import Response
 from broker.door.bodies import answer
 from broker.door.guard import Guard, Role, uid_of
 from broker.door.shared import Shared
+from broker.person_wire import StopRequest
 from broker.service.service import Service
 from broker.wire import GrantRequest
 
@@ -27,6 +28,10 @@ class PersonDoor:
         return self._guard.app(
             (
                 ("POST", "/v1/grant", _ROLE, self._grant),
+                ("GET", "/v1/grants", _ROLE, self._grants),
+                ("POST", "/v1/grants/{id}/revoke", _ROLE, self._revoke),
+                ("GET", "/v1/stops", _ROLE, self._stops),
+                ("POST", "/v1/stops", _ROLE, self._stop),
                 ("GET", "/v1/log", _ROLE, self._log),
                 ("GET", "/v1/outbox", _ROLE, self._outbox),
                 ("GET", "/v1/outbox/{id}", _ROLE, self._kept),
@@ -40,7 +45,20 @@ class PersonDoor:
 
     async def _grant(self, request: Request) -> Response:
         asked = await self._guard.asked(GrantRequest, request)
-        return answer(await self._guard.call(self._service.grants.grant, asked, uid_of(request)))
+        return answer(await self._guard.call(self._service.grants.grant, asked, f"uid:{uid_of(request)}"))
+
+    async def _grants(self, _request: Request) -> Response:
+        return answer(await self._guard.call(self._service.grants.listing))
+
+    async def _revoke(self, request: Request) -> Response:
+        return answer(await self._guard.call(self._service.grants.revoke, request.path_params["id"], uid_of(request)))
+
+    async def _stops(self, _request: Request) -> Response:
+        return answer(await self._guard.call(self._service.stops.listing))
+
+    async def _stop(self, request: Request) -> Response:
+        asked = await self._guard.asked(StopRequest, request)
+        return answer(await self._guard.call(self._service.stops.set, asked, uid_of(request)))
 
     async def _log(self, request: Request) -> Response:
         return answer(await self._guard.call(self._service.log, int(request.query_params.get("after", "0"))))

@@ -1,117 +1,77 @@
-"""Every proposal from arrival to verdict, on disk: what was granted, what is being pushed, what waits for a person.
+"""Every proposal from arrival to verdict, on disk: what is being delivered, what waits, what a person approved.
 
-The only SQL of this room. A proposal's words and pack lie in a file of their own until it is delivered or discarded.
+A proposal's words and pack lie in a file of their own until it is delivered or discarded.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
 
 from broker.capability import Rights
 from broker.config.settings import BrokerConfig
-from broker.errors import AbsentError, BrokerError, CapabilityError, ConflictError, OutboxFullError
+from broker.errors import AbsentError, BrokerError, ConflictError, OutboxFullError
+from broker.outbox.database import Database
+from broker.outbox.digest import digest
+from broker.outbox.rows import Approved, Kept, Own, approved, covers_text, kept, own, shown
+from broker.outbox.steps import Steps
 from broker.person_wire import KeptProposal, Outbox
 from broker.wire import Proposal, Receipt, Refusal, decode_proposal, encode_proposal
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS grants (
-    id TEXT PRIMARY KEY, repository TEXT NOT NULL, task TEXT NOT NULL, by_uid INTEGER NOT NULL, at REAL NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS proposals (
-    id TEXT PRIMARY KEY, grant_id TEXT NOT NULL REFERENCES grants (id), repository TEXT NOT NULL, task TEXT NOT NULL,
-    base_commit TEXT NOT NULL, tree TEXT NOT NULL, rights TEXT NOT NULL, at REAL NOT NULL, size INTEGER NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('judging', 'pushing', 'delivered', 'refused')),
-    commit_id TEXT, verdict TEXT
-) STRICT;
-CREATE INDEX IF NOT EXISTS by_task ON proposals (repository, task);
-"""
-_VERDICT: TypeAdapter[Receipt | Refusal] = TypeAdapter(Receipt | Refusal)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """One row: a proposal and how far it came."""
-
-    id: str
-    repository: str
-    task: str
-    base_commit: str
-    tree: str
-    rights: Rights
-    at: float
-    size: int
-    state: str
-    commit: str | None
-    verdict: Receipt | Refusal | None
-
 
 class OutboxStore:
-    """One SQLite file and one folder. Safe to use from several threads of one process."""
+    """One database and one folder. Safe to use from several threads of one process; of two processes the newer acts."""
 
-    def __init__(self, state: Path, config: BrokerConfig) -> None:
+    def __init__(self, state: Path, config: BrokerConfig, clock: Callable[[], float] = time.time) -> None:
         self._folder = state / "outbox"
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._config = config
-        self._lock = threading.RLock()
-        self._db = sqlite3.connect(state / "outbox.sqlite", check_same_thread=False, isolation_level=None)
-        self._db.row_factory = sqlite3.Row
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("PRAGMA foreign_keys=ON")
-        self._db.executescript(_SCHEMA)
+        self._clock = clock
+        self.database = Database(state / "outbox.sqlite")
+        self.steps = Steps(self.database, clock)
         self._sweep()
+        self._name_old_ones()
 
     def close(self) -> None:
         """Closes the database."""
-        self._db.close()
+        self.database.close()
 
     def _sweep(self) -> None:
         # A kill leaves a file without a row (its sender never got an answer) or the file of a delivered proposal.
-        self._db.execute("UPDATE proposals SET size = 0 WHERE state = 'delivered'")
-        known = {f"{row['id']}.proposal" for row in self._rows("SELECT id FROM proposals WHERE size > 0")}
+        self.database.write("UPDATE proposals SET size = 0 WHERE state = 'delivered' AND size > 0")
+        known = {f"{row['id']}.proposal" for row in self.database.rows("SELECT id FROM proposals WHERE size > 0")}
         for file in self._folder.iterdir():
             if file.name not in known:
                 file.unlink()
 
-    def granted(self, rights: Rights, by_uid: int, at: float) -> None:
-        """Records a grant; only recorded grants are good."""
-        with self._lock:
-            row = (rights.grant, rights.repository, rights.task, by_uid, at)
-            self._run("INSERT INTO grants (id, repository, task, by_uid, at) VALUES (?, ?, ?, ?, ?)", row)
+    def _name_old_ones(self) -> None:
+        # What version 1 kept has no digest yet, and a person needs one to approve it.
+        for row in self.database.rows("SELECT * FROM proposals WHERE digest = '' AND size > 0"):
+            old = kept(row)
+            name = digest(old.repository, decode_proposal(self._file(old.id).read_bytes())[0])
+            verdict = old.verdict.model_copy(update={"digest": name}) if isinstance(old.verdict, Refusal) else None
+            text = verdict.model_dump_json() if verdict else None
+            self.database.write("UPDATE proposals SET digest = ?, verdict = ? WHERE id = ?", name, text, old.id)
 
-    def is_granted(self, grant: str) -> bool:
-        """Whether this state knows the grant."""
-        return bool(self._rows("SELECT 1 FROM grants WHERE id = ?", grant))
+    # --- arrival and verdict
 
-    def keep(self, proposal: Proposal, pack: bytes, rights: Rights, at: float) -> Kept:
-        """Spends one use for this proposal id and keeps it. Raises CapabilityError (used up) and OutboxFullError."""
+    def keep(self, proposal: Proposal, pack: bytes, rights: Rights) -> Kept:
+        """Keeps a new one. Raises OutboxFullError."""
         body = encode_proposal(proposal.model_copy(update={"capability": ""}), pack)
-        with self._lock, self._transaction():
-            spent = self._rows("SELECT count(*) AS n FROM proposals WHERE grant_id = ?", rights.grant)[0]["n"]
-            if spent >= rights.uses:
-                raise CapabilityError(
-                    f"the capability is used up ({rights.uses})", "swarm-broker grant gives a new one"
-                )
+        with self.database.writing():
             self._require_room(len(body))
             self._write(proposal.id, body)
-            row = (
+            self.database.write(
+                "INSERT INTO proposals (id, grant_id, repository, task, base_commit, tree, rights, at, size, state,"
+                " digest, updates) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'judging', ?, ?)",
                 proposal.id, rights.grant, rights.repository, proposal.task, proposal.base_commit, proposal.tree,
-                rights.model_dump_json(), at, len(body),
+                rights.model_dump_json(), self._clock(), len(body), digest(rights.repository, proposal),
+                int(proposal.update),
             )  # fmt: skip
-            self._run(
-                "INSERT INTO proposals (id, grant_id, repository, task, base_commit, tree, rights, at, size, state)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'judging')",
-                row,
-            )
         return self.get(proposal.id)
 
     def _require_room(self, size: int) -> None:
@@ -121,82 +81,133 @@ class OutboxStore:
             raise OutboxFullError(f"the outbox holds {entries} proposals and {total} bytes: no room for one more", mend)
 
     def _load(self) -> tuple[int, int]:
-        row = self._rows("SELECT count(*) AS n, coalesce(sum(size), 0) AS bytes FROM proposals WHERE size > 0")[0]
+        query = "SELECT count(*) AS n, coalesce(sum(size), 0) AS bytes FROM proposals WHERE size > 0"
+        row = self.database.rows(query)[0]
         return row["n"], row["bytes"]
 
     def pushing(self, proposal: str, commit: str) -> None:
         """Written before the first step that the outside can see."""
-        with self._lock:
-            self._run("UPDATE proposals SET state = 'pushing', commit_id = ? WHERE id = ?", (commit, proposal))
+        self.database.write(
+            "UPDATE proposals SET state = 'pushing', commit_id = ?, reason = '' WHERE id = ?", commit, proposal
+        )
+
+    def waits(self, proposal: str, reason: str) -> None:
+        """It may not go on now; it will, with nobody's word but that of whoever stopped it."""
+        query = "UPDATE proposals SET state = 'waiting', reason = ? WHERE id = ? AND verdict IS NULL"
+        self.database.write(query, reason[:500], proposal)
 
     def settle(self, verdict: Receipt | Refusal) -> None:
         """The last word. A delivered proposal's file is removed: the forge has it now."""
-        state = "delivered" if isinstance(verdict, Receipt) else "refused"
-        row = (state, verdict.model_dump_json(), verdict.proposal)
-        with self._lock:
-            self._run("UPDATE proposals SET state = ?, verdict = ? WHERE id = ?", row)
-        if isinstance(verdict, Receipt):
+        delivered = isinstance(verdict, Receipt)
+        self.database.write(
+            "UPDATE proposals SET state = ?, verdict = ?, number = ?, settled = ?, reason = '' WHERE id = ?",
+            "delivered" if delivered else "refused", verdict.model_dump_json(),
+            verdict.number if isinstance(verdict, Receipt) else None, self._clock(), verdict.proposal,
+        )  # fmt: skip
+        if delivered:
             self._drop_file(verdict.proposal)
+
+    # --- a person's word
+
+    def approve(self, proposal: str, word: Approved) -> None:
+        """Keeps a person's word; the proposal is unfinished again."""
+        with self.database.writing():
+            self.database.write(
+                "INSERT OR REPLACE INTO approvals (proposal, digest, by_uid, at, note, covers)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                proposal, word.digest, word.by_uid, word.at, word.note, covers_text(word.covers),
+            )  # fmt: skip
+            self.database.write("UPDATE proposals SET state = 'judging', verdict = NULL WHERE id = ?", proposal)
+
+    def approval(self, proposal: Kept) -> Approved | None:
+        """A person's word for exactly what this proposal holds."""
+        query = "SELECT * FROM approvals WHERE proposal = ? AND digest = ?"
+        rows = self.database.rows(query, proposal.id, proposal.digest)
+        return approved(rows[0]) if rows else None
 
     def discard(self, proposal: str) -> KeptProposal:
         """A person is done with a refused one. Its verdict stays. Raises AbsentError, ConflictError."""
-        kept = self.get(proposal)
-        if kept.state != "refused":
-            raise ConflictError(f"proposal {proposal} is {kept.state}, not refused")
-        shown = self.show(proposal)
+        found = self.get(proposal)
+        if found.state != "refused":
+            raise ConflictError(f"proposal {proposal} is {found.state}, not refused")
+        last = self.show(proposal)
         self._drop_file(proposal)
-        return shown
+        return last
 
     def _drop_file(self, proposal: str) -> None:
-        with self._lock:
-            self._file(proposal).unlink(missing_ok=True)
-            self._run("UPDATE proposals SET size = 0 WHERE id = ?", (proposal,))
+        self._file(proposal).unlink(missing_ok=True)
+        self.database.write("UPDATE proposals SET size = 0 WHERE id = ?", proposal)
+
+    # --- looking
 
     def find(self, proposal: str) -> Kept | None:
         """One row by its id."""
-        rows = self._rows("SELECT * FROM proposals WHERE id = ?", proposal)
-        return _kept(rows[0]) if rows else None
+        return self._one("SELECT * FROM proposals WHERE id = ?", proposal)
 
     def get(self, proposal: str) -> Kept:
         """The same. Raises AbsentError."""
-        kept = self.find(proposal)
-        if kept is None:
+        found = self.find(proposal)
+        if found is None:
             raise AbsentError(f"there is no proposal {proposal!r}", "swarm-broker proposals list shows them")
-        return kept
+        return found
 
-    def delivered(self, repository: str, task: str) -> Kept | None:
-        """The proposal that became this task's pull request."""
-        rows = self._rows(
-            "SELECT * FROM proposals WHERE repository = ? AND task = ? AND state = 'delivered'", repository, task
-        )
-        return _kept(rows[0]) if rows else None
+    def twin(self, proposal: Proposal, repository: str) -> Kept | None:
+        """One of another id with the same content for the same task, delivered or on its way."""
+        return self._one(
+            "SELECT * FROM proposals WHERE repository = ? AND task = ? AND base_commit = ? AND tree = ? AND updates = ?"
+            " AND id != ? AND state != 'refused' ORDER BY state = 'delivered' DESC, at LIMIT 1",
+            repository, proposal.task, proposal.base_commit, proposal.tree, int(proposal.update), proposal.id,
+        )  # fmt: skip
 
     def unfinished(self) -> tuple[Kept, ...]:
-        """What a kill or a failing forge interrupted, oldest first."""
-        return tuple(_kept(row) for row in self._rows("SELECT * FROM proposals WHERE verdict IS NULL ORDER BY at"))
+        """What a kill, a stop or a failing forge interrupted, oldest first."""
+        return tuple(map(kept, self.database.rows("SELECT * FROM proposals WHERE verdict IS NULL ORDER BY at")))
 
-    def content(self, proposal: str) -> tuple[Proposal, bytes]:
-        """The words (without the capability) and the pack. Raises AbsentError once they are gone."""
+    def deliveries(self, repository: str, since: float) -> tuple[float, ...]:
+        """When proposals were delivered, oldest first (s since the epoch)."""
+        query = "SELECT settled FROM proposals WHERE repository = ? AND state = 'delivered' AND settled > ?"
+        return tuple(row["settled"] for row in self.database.rows(f"{query} ORDER BY settled", repository, since))
+
+    def own(self, repository: str) -> tuple[Own, ...]:
+        """All pull requests that were delivered, oldest first."""
+        query = "SELECT * FROM proposals WHERE repository = ? AND state = 'delivered' ORDER BY number, settled, rowid"
+        rows = self.database.rows(query, repository)
+        return tuple(own(list(group)) for _, group in groupby(rows, key=_number))
+
+    def kept_bases(self, repository: str) -> frozenset[str]:
+        """Base commits of all whose content is still kept."""
+        query = "SELECT DISTINCT base_commit FROM proposals WHERE repository = ? AND size > 0"
+        return frozenset(row["base_commit"] for row in self.database.rows(query, repository))
+
+    def content(self, proposal: Kept) -> tuple[Proposal, bytes]:
+        """The words (without the capability) and the pack, as they arrived. Raises AbsentError once they are gone."""
         try:
-            return decode_proposal(self._file(proposal).read_bytes())
+            words, pack = decode_proposal(self._file(proposal.id).read_bytes())
         except FileNotFoundError:
-            raise AbsentError(f"the content of proposal {proposal!r} is no longer kept") from None
+            raise AbsentError(f"the content of proposal {proposal.id!r} is no longer kept") from None
+        if digest(proposal.repository, words) != proposal.digest:
+            mend = "find out who wrote to the state folder; discard the proposal"
+            raise BrokerError(f"the content of proposal {proposal.id!r} is not what arrived", mend)
+        return words, pack
 
     def show(self, proposal: str) -> KeptProposal:
         """One proposal for a person."""
-        kept = self.get(proposal)
-        words = self.content(proposal)[0] if kept.size else None
-        return _shown(kept, words)
+        found = self.get(proposal)
+        return shown(found, self.content(found)[0] if found.size else None)
 
     def listing(self) -> Outbox:
         """All that is kept, newest first."""
-        rows = self._rows("SELECT * FROM proposals WHERE size > 0 ORDER BY at DESC")
+        rows = self.database.rows("SELECT * FROM proposals WHERE size > 0 ORDER BY at DESC")
         entries, total = self._load()
         return Outbox(
-            proposals=tuple(_shown(_kept(row), None) for row in rows),
+            proposals=tuple(shown(kept(row), None) for row in rows),
             entries_left=max(0, self._config.outbox_entries - entries),
             bytes_left=max(0, self._config.outbox_bytes - total),
         )
+
+    def _one(self, query: str, *values: object) -> Kept | None:
+        rows = self.database.rows(query, *values)
+        return kept(rows[0]) if rows else None
 
     def _file(self, proposal: str) -> Path:
         return self._folder / f"{proposal}.proposal"
@@ -209,60 +220,7 @@ class OutboxStore:
             opened.flush()
             os.fsync(handle)
 
-    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        with self._lock, closing(self._run(query, values)) as cursor:
-            return cursor.fetchall()
 
-    def _run(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        try:
-            return self._db.execute(query, values)
-        except sqlite3.OperationalError as error:
-            mend = (
-                "the operator looks whether the disk of the state folder is full; what was kept before is still there"
-            )
-            raise BrokerError(f"the outbox cannot be used: {error}", mend) from None
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._run("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._run("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk has SQLite roll back by itself
-                self._db.execute("ROLLBACK")
-            raise
-
-
-def _kept(row: sqlite3.Row) -> Kept:
-    return Kept(
-        id=row["id"],
-        repository=row["repository"],
-        task=row["task"],
-        base_commit=row["base_commit"],
-        tree=row["tree"],
-        rights=Rights.model_validate_json(row["rights"]),
-        at=row["at"],
-        size=row["size"],
-        state=row["state"],
-        commit=row["commit_id"],
-        verdict=None if row["verdict"] is None else _VERDICT.validate_json(row["verdict"]),
-    )
-
-
-def _shown(kept: Kept, words: Proposal | None) -> KeptProposal:
-    return KeptProposal.model_validate(
-        {
-            "id": kept.id,
-            "repository": kept.repository,
-            "task": kept.task,
-            "state": kept.state,
-            "at": kept.at,
-            "size": kept.size,
-            "title": words.title if words else "",
-            "body": words.body if words else "",
-            "base_commit": kept.base_commit,
-            "tree": kept.tree,
-            "verdict": kept.verdict,
-        }
-    )
+def _number(row: sqlite3.Row) -> int | None:
+    number: int | None = row["number"]
+    return number

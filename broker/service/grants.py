@@ -1,90 +1,185 @@
-"""The right to propose: given by a person, checked at every call of the coordinator's."""
+"""The right to propose: given by a person, checked at every call of the coordinator's, taken back by a person."""
 
 from __future__ import annotations
 
-import re
 import secrets
+from collections.abc import Iterable
 
 from broker.capability import Rights, Verb
 from broker.config.repository import Repository
 from broker.errors import CapabilityError, ConflictError
+from broker.forge.base import Visibility
+from broker.judge.policy import may_aim_at
+from broker.outbox.grants import Granted, GrantStore
+from broker.person_wire import GrantInfo
+from broker.person_wire import Grants as Listed
+from broker.service.stops import Stops
 from broker.service.ward import Desk, Ward
-from broker.wire import Grant, GrantRequest, Proposal
+from broker.wire import Finding, Grant, GrantRequest, Proposal
+from broker.words.branch import is_branch_name
 
-# Stricter than git: check-ref-format accepts bidi characters, forty hex digits and leading dashes.
-_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:[./][A-Za-z0-9][A-Za-z0-9_-]*)*")
+_NEW = "a person asks for a new one: swarm-broker grant"
+_MATCHED = ("task", "base_commit", "tree")
+_MATCHED_BY_AN_UPDATE = ("task", "tree")  # its base commit is the branch's, which the delivery checks
 
 
 class Grants:
-    """Gives capabilities and tells what one is good for."""
+    """Gives capabilities, tells what one is good for, and takes them back."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, store: GrantStore, stops: Stops) -> None:
         self._desk = desk
+        self._store = store
+        self._stops = stops
 
-    def grant(self, request: GrantRequest, by_uid: int) -> Grant:
-        """Gives the right to propose one task's result. Raises AbsentError, ConflictError."""
-        desk = self._desk
-        ward = desk.wards.get(request.repository)
-        base, branch = self._branches(ward, ward.settings(), request)
-        base_commit = ward.mirror.refresh(base)
-        now = desk.clock()
+    def close(self) -> None:
+        """Closes the store."""
+        self._store.close()
+
+    # --- a person's verbs
+
+    def grant(self, request: GrantRequest, by: str) -> Grant:
+        """Gives the right to propose one task's result; ``by`` is "uid:N" or "forge:LOGIN".
+
+        Raises AbsentError, ConflictError (base, branch or what it would read speak against it) and StoppedError.
+        """
+        ward = self._desk.wards.get(request.repository)
+        self._stops.require_running(ward.name)
+        base, branch = _branches(ward, ward.settings(), request)
+        reads = tuple(name for name in dict.fromkeys(request.reads) if name != ward.name)
+        if leak := self._leak(ward, reads):
+            raise ConflictError(leak, _LEAK_MEND)
+        _require_free(ward, branch)
+        now = self._desk.clock()
         rights = Rights(
             grant=secrets.token_hex(16),
             repository=ward.name,
             base=base,
-            base_commit=base_commit,
+            base_commit=ward.mirror.refresh(base),
             branch=branch,
             task=request.task,
             uses=request.uses,
             expires=now + request.seconds,
+            issue=request.issue,
+            reads=reads,
         )
-        desk.outbox.granted(rights, by_uid, now)
-        desk.audit.append("grant", grant=rights.grant, uid=by_uid, repository=ward.name, task=request.task,
-                          base=base, base_commit=base_commit, branch=branch, uses=request.uses)  # fmt: skip
+        self._store.record(rights, by, now)
+        self._write_down(rights, by)
         return Grant(
-            capability=desk.mint.make(rights),
-            repository=ward.name,
-            base=base,
-            base_commit=base_commit,
-            branch=branch,
+            capability=self._desk.mint.make(rights),
+            repository=rights.repository,
+            base=rights.base,
+            base_commit=rights.base_commit,
+            branch=rights.branch,
             expires=rights.expires,
             id=rights.grant,
         )
 
-    @staticmethod
-    def _branches(ward: Ward, settings: Repository, request: GrantRequest) -> tuple[str, str]:
-        base = request.base or settings.default_base
-        branch = settings.branch_prefix + request.task
-        for name in (base, branch):
-            if not is_branch_name(name):
-                raise ConflictError(f"{name!r} is not a branch name that this broker uses", "plain letters and digits")
-        if base.startswith(settings.branch_prefix):
-            raise ConflictError(f"{base!r} is a branch of the agents' own", "name a branch that people keep")
-        if ward.forge.head(branch) is not None:
-            mend = "choose another task name, or remove the branch if its pull request is done with"
-            raise ConflictError(f"the branch {branch} is there already", mend)
-        return base, branch
+    def _write_down(self, rights: Rights, by: str) -> None:
+        issue = {} if rights.issue is None else {"issue": rights.issue}
+        reads = {"reads": ",".join(rights.reads)} if rights.reads else {}
+        self._desk.audit.append("grant", grant=rights.grant, by=by, repository=rights.repository, task=rights.task,
+                                base=rights.base, base_commit=rights.base_commit, branch=rights.branch,
+                                uses=rights.uses, **issue, **reads)  # fmt: skip
+
+    def listing(self) -> Listed:
+        """All that are still good, newest first."""
+        return Listed(grants=tuple(_info(granted) for granted in self._store.good(self._desk.clock())))
+
+    def revoke(self, grant: str, by_uid: int) -> GrantInfo:
+        """Takes one back for good; what was delivered under it stays. Raises AbsentError."""
+        granted = self._store.revoke(grant, f"uid:{by_uid}", self._desk.clock())
+        rights = granted.rights
+        self._desk.audit.append("revoke", grant=grant, uid=by_uid, repository=rights.repository, task=rights.task)
+        return _info(granted)
+
+    # --- what a capability is good for
 
     def rights(self, capability: str, verb: Verb) -> Rights:
-        """What a capability is good for. Raises CapabilityError."""
+        """What a capability is good for now. Raises CapabilityError: forged, expired, taken back, for another verb."""
         rights = self._desk.mint.check(capability, verb=verb, now=self._desk.clock())
-        if not self._desk.outbox.is_granted(rights.grant):
-            raise CapabilityError("the capability was granted from another state folder", "swarm-broker grant")
+        self._store.require(rights)
         return rights
 
     def rights_for(self, proposal: Proposal, verb: Verb) -> Rights:
-        """The same, for exactly this proposal. Raises CapabilityError."""
+        """The same, for exactly this proposal; one that updates needs the verb update as well."""
         rights = self.rights(proposal.capability, verb)
-        for name in ("task", "base_commit", "tree"):
+        if proposal.update and "update" not in rights.verbs:
+            raise CapabilityError("the capability is not good for update", _NEW)
+        for name in _MATCHED_BY_AN_UPDATE if proposal.update else _MATCHED:
             held, asked = getattr(rights, name), getattr(proposal, name)
             if held is not None and held != asked:
-                raise CapabilityError(f"the capability is for another {name.replace('_', ' ')}", "swarm-broker grant")
+                raise CapabilityError(f"the capability is for another {name.replace('_', ' ')}", _NEW)
         if rights.proposal is not None and rights.proposal != proposal.id:
-            raise CapabilityError("the capability is for another proposal", "swarm-broker grant")
+            raise CapabilityError("the capability is for another proposal", _NEW)
         return rights
 
+    def spend(self, rights: Rights, proposal: str) -> None:
+        """Spends one use for a proposal, once per proposal. Raises CapabilityError: taken back or used up."""
+        self._store.spend(rights, proposal)
 
-def is_branch_name(name: str) -> bool:
-    """Whether a name is plain enough for a ref: letters, digits, dash, underscore, single dots and slashes."""
-    parts = name.split("/")
-    return len(name) <= 200 and bool(_BRANCH.fullmatch(name)) and not any(part.endswith(".lock") for part in parts)
+    def refund(self, rights: Rights, proposal: str) -> None:
+        """Takes a use back that led to nothing kept."""
+        self._store.refund(rights, proposal)
+
+    def leak(self, rights: Rights) -> Finding | None:
+        """The visibility rule by what the forges say now. Raises ForgeError, AbsentError."""
+        found = self._leak(self._desk.wards.get(rights.repository), rights.reads)
+        if found is None:
+            return None
+        return Finding(rule="visibility", severity="fatal", message=found, mend=_LEAK_MEND)
+
+    def _leak(self, target: Ward, reads: Iterable[str]) -> str | None:
+        sources = [self._desk.wards.get(name) for name in reads]
+        if not sources or visibility(target) == "private":
+            return None
+        closed = [source.name for source in sources if visibility(source) != "public"]
+        if not closed:
+            return None
+        return f"{', '.join(closed)} may be private and {target.name} may be public: what is read there would show here"
+
+
+_LEAK_MEND = "leave it out of reads; or, where the forge cannot tell, the operator sets visibility in broker.toml"
+
+
+def visibility(ward: Ward) -> Visibility:
+    """Who can read a repository, as the settings or else the forge say now. Raises ForgeError."""
+    said = ward.settings().visibility
+    return ward.forge.visibility() if said == "forge" else said
+
+
+def _branches(ward: Ward, settings: Repository, request: GrantRequest) -> tuple[str, str]:
+    base = request.base or settings.default_base
+    branch = settings.branch_prefix + request.task
+    for name in (base, branch):
+        if not is_branch_name(name):
+            raise ConflictError(f"{name!r} is not a branch name that this broker uses", "plain letters and digits")
+    if base.startswith(settings.branch_prefix):
+        raise ConflictError(f"{base!r} is a branch of the agents' own", "name a branch that people keep")
+    if not may_aim_at(base, settings.default_base, settings.policy):
+        allowed = ", ".join((settings.default_base, *settings.policy.bases))
+        mend = f"it may go to {allowed}; the operator adds others under policy.bases"
+        raise ConflictError(f"pull requests of {ward.name} may not go to {base!r}", mend)
+    return base, branch
+
+
+def _require_free(ward: Ward, branch: str) -> None:
+    if ward.forge.head(branch) is not None:
+        mend = "choose another task name, or remove the branch if its pull request is done with"
+        raise ConflictError(f"the branch {branch} is there already", mend)
+
+
+def _info(granted: Granted) -> GrantInfo:
+    rights = granted.rights
+    return GrantInfo(
+        id=rights.grant,
+        repository=rights.repository,
+        task=rights.task,
+        base=rights.base,
+        branch=rights.branch,
+        by=granted.by,
+        at=granted.at,
+        expires=rights.expires,
+        uses=rights.uses,
+        used=granted.used,
+        revoked=granted.revoked,
+    )

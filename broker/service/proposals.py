@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.capability import Rights
 from broker.config.settings import BrokerConfig
 from broker.delivery.push import Delivery, deliver, order, rebuild
-from broker.errors import AbsentError, BrokerError, ConflictError
+from broker.errors import AbsentError, BrokerError, ConflictError, OutboxFullError
 from broker.gitdir import GitDir
 from broker.judge.inspection import Inspection, inspect
 from broker.judge.policy import fingerprint
@@ -13,6 +13,7 @@ from broker.judge.quarantine import take
 from broker.outbox.store import Kept
 from broker.person_wire import KeptProposal, Outbox
 from broker.service.grants import Grants
+from broker.service.stops import Stops
 from broker.service.ward import Desk, Ward
 from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
 
@@ -22,9 +23,10 @@ _MAX_FILES_SHOWN = 1000
 class Proposals:
     """The verbs about one's own work, the coordinator's and a person's."""
 
-    def __init__(self, desk: Desk, grants: Grants) -> None:
+    def __init__(self, desk: Desk, grants: Grants, stops: Stops) -> None:
         self._desk = desk
         self._grants = grants
+        self._stops = stops
 
     # --- a person's verbs
 
@@ -51,8 +53,9 @@ class Proposals:
         with ward.lock:
             if known := self._known(proposal, rights):
                 return known
+            self._stops.require_running(ward.name)
             outbox, audit = self._desk.outbox, self._desk.audit
-            kept = outbox.find(proposal.id) or outbox.keep(proposal, pack, rights, self._desk.clock())
+            kept = outbox.find(proposal.id) or self._keep(proposal, pack, rights)
             audit.append("proposal", proposal=proposal.id, grant=rights.grant, repository=ward.name,
                          task=proposal.task, tree=proposal.tree, bytes=len(pack))  # fmt: skip
             try:
@@ -92,6 +95,14 @@ class Proposals:
 
     # --- steps
 
+    def _keep(self, proposal: Proposal, pack: bytes, rights: Rights) -> Kept:
+        self._grants.spend(rights, proposal.id)
+        try:
+            return self._desk.outbox.keep(proposal, pack, rights, self._desk.clock())
+        except OutboxFullError:
+            self._grants.refund(rights, proposal.id)
+            raise
+
     def _known(self, proposal: Proposal, rights: Rights) -> Receipt | Refusal | None:
         kept = self._desk.outbox.find(proposal.id)
         if kept is not None:
@@ -105,6 +116,7 @@ class Proposals:
         return None
 
     def _finish(self, ward: Ward, kept: Kept) -> Receipt | Refusal:
+        self._stops.require_running(ward.name)
         config = self._desk.current()
         proposal, pack = self._desk.outbox.content(kept.id)
         delivery = Delivery(kept.rights, proposal, kept.at)
@@ -119,7 +131,7 @@ class Proposals:
 
     def _judge(self, ward: Ward, config: BrokerConfig, store: GitDir, proposal: Proposal, pack: bytes) -> Inspection:
         policy = config.repositories[ward.name].policy
-        if rejected := take(store, pack, policy.max_pack_bytes):
+        if rejected := take(store, pack, policy):
             return Inspection((), rejected)
         return inspect(store, ward.mirror.git, proposal.base_commit, proposal.tree, policy, self._desk.scanner)
 

@@ -11,12 +11,14 @@ from broker.capability import Mint
 from broker.forge.base import Forge, Tracker
 from broker.judge.quarantine import Quarantine
 from broker.judge.scan import Scanner
+from broker.outbox.grants import GrantStore
 from broker.outbox.store import OutboxStore
 from broker.person_wire import LogPage
 from broker.service.grants import Grants
 from broker.service.proposals import Proposals
 from broker.service.pulls import Pulls
 from broker.service.reads import Reads
+from broker.service.stops import Stops
 from broker.service.ward import Current, Desk, Wards
 
 
@@ -26,6 +28,7 @@ class Service:
 
     desk: Desk
     grants: Grants
+    stops: Stops
     proposals: Proposals
     reads: Reads
     pulls: Pulls
@@ -45,6 +48,7 @@ class Service:
 
     def close(self) -> None:
         """Closes what is open."""
+        self.grants.close()
         self.desk.outbox.close()
         self.desk.audit.close()
 
@@ -70,11 +74,13 @@ def assemble(
         scanner=Scanner(),
         clock=clock,
     )
-    grants = Grants(desk)
+    stops = Stops(desk, config.state)
+    grants = Grants(desk, GrantStore(config.state), stops)
     return Service(
         desk=desk,
         grants=grants,
-        proposals=Proposals(desk, grants),
+        stops=stops,
+        proposals=Proposals(desk, grants, stops),
         reads=Reads(desk, grants),
         pulls=Pulls(desk),
     )

@@ -124,7 +124,7 @@ class House:
         """A person's grant for a task; asked once."""
         if task not in self.grants:
             request = GrantRequest.model_validate({"repository": "demo", "task": task, **more})
-            self.grants[task] = self.service.grants.grant(request, by_uid=0)
+            self.grants[task] = self.service.grants.grant(request, by="uid:0")
         return self.grants[task]
 
     def proposal(self, tree: str, task: str = "t1", **more: object) -> Proposal:
@@ -167,7 +167,7 @@ def config_for(folder: Path, *, policy: dict[str, object] | None = None, **more:
                     "forge": "local",
                     "path": folder / "demo.git",
                     "credential": {"token": {"file": credential}},
-                    "policy": policy or {},
+                    "policy": {"bases": ["*"], **(policy or {})},
                 }
             },
             **more,

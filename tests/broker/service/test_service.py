@@ -182,32 +182,32 @@ def test_a_grant_that_this_state_does_not_know_is_refused(house, reopened):
 )
 def test_a_base_that_is_no_plain_branch_name_is_refused(house, base):
     with pytest.raises((ConflictError, AbsentError)):
-        house.service.grants.grant(GrantRequest(repository="demo", task="t", base=base or " "), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t", base=base or " "), "uid:0")
 
 
 @pytest.mark.parametrize("task", ["a..b", "a.lock", "a."])
 def test_a_task_that_makes_no_plain_branch_name_is_refused(house, task):
     with pytest.raises(ConflictError, match="not a branch name"):
-        house.service.grants.grant(GrantRequest(repository="demo", task=task), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task=task), "uid:0")
 
 
 def test_an_unknown_base_or_repository_is_named(house):
     with pytest.raises(AbsentError, match="'nowhere'"):
-        house.service.grants.grant(GrantRequest(repository="demo", task="t", base="nowhere"), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t", base="nowhere"), "uid:0")
     with pytest.raises(AbsentError, match="'other'"):
-        house.service.grants.grant(GrantRequest(repository="other", task="t"), 0)
+        house.service.grants.grant(GrantRequest(repository="other", task="t"), "uid:0")
 
 
 def test_an_agents_branch_is_no_base(house):
     house.offer(house.good)
     with pytest.raises(ConflictError, match="agents' own"):
-        house.service.grants.grant(GrantRequest(repository="demo", task="t", base="swarm/t1"), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t", base="swarm/t1"), "uid:0")
 
 
 def test_a_task_whose_branch_exists_is_not_granted_again(house):
     house.offer(house.good)
     with pytest.raises(ConflictError, match="there already"):
-        house.service.grants.grant(GrantRequest(repository="demo", task="t1"), 0)
+        house.service.grants.grant(GrantRequest(repository="demo", task="t1"), "uid:0")
 
 
 def test_a_task_granted_again_after_its_branch_was_removed_gets_a_pull_request_of_its_own(house):
@@ -224,7 +224,7 @@ def test_a_task_granted_again_after_its_branch_was_removed_gets_a_pull_request_o
 
 def test_concurrent_grants_do_not_trip_over_each_other(house):
     def grant(number: int) -> str:
-        return house.service.grants.grant(GrantRequest(repository="demo", task=f"g{number}"), 0).branch
+        return house.service.grants.grant(GrantRequest(repository="demo", task=f"g{number}"), "uid:0").branch
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(grant, range(8)))) == 8
@@ -413,7 +413,7 @@ def test_a_tree_id_that_is_no_tree_is_refused(house, kind):
 def test_content_of_another_branch_cannot_be_pulled_in_by_its_id(house):
     secret = house.origin.tree(None, {"plans.txt": b"the other branch's plans\n"})
     house.origin.commit(secret, branch="private")
-    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), "uid:0")
     stolen = house.origin.git("rev-parse", f"{secret}:plans.txt")
     base = house.grant().base_commit
     readme = house.agent.git("rev-parse", f"{base}:README.md")
@@ -427,7 +427,7 @@ def test_a_delta_cannot_copy_from_another_branch(house):
     # Whoever knows an object's id could otherwise read it byte by byte: copy one byte, guess it, ask for the verdict.
     plans = b"the other branch's plans\n"
     house.origin.commit(house.origin.tree(None, {"plans.txt": plans}), branch="private")
-    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), "uid:0")
     secret = bytes.fromhex(house.origin.git("rev-parse", "private:plans.txt"))
     copied = plans + plans
     tree = house.agent.tree(house.grant().base_commit, {"copied.txt": copied})
@@ -450,7 +450,7 @@ def pack_with(*entries: tuple[int, int, bytes]) -> bytes:
 def test_a_tree_of_another_branch_is_not_shown_to_whoever_knows_its_id(house, inside):
     secret = house.origin.tree(None, {"deep/code-name.txt": b"the other branch's plans\n"})
     house.origin.commit(secret, branch="private")
-    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), "uid:0")
     house.grant()
     pack = b""
     if inside:
@@ -467,7 +467,7 @@ def test_content_that_another_branch_has_as_well_may_be_proposed_by_sending_it(h
     base = house.grant().base_commit
     fixed = house.origin.tree(base, dict(house.good))
     house.origin.commit(fixed, base, branch="main")
-    house.service.grants.grant(GrantRequest(repository="demo", task="later"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="later"), "uid:0")
     assert isinstance(house.offer(house.good), Receipt)
 
 
@@ -510,7 +510,7 @@ def test_a_base_that_was_rewritten_can_still_be_mirrored(house):
     house.origin.commit(house.origin.tree(None, {"all": b"new\n"}), branch="main")
     house.origin.git("reflog", "expire", "--expire=now", "--all")
     house.origin.git("gc", "-q", "--prune=now")
-    house.service.grants.grant(GrantRequest(repository="demo", task="t2"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="t2"), "uid:0")
     commit, pack = house.service.reads.mirror(MirrorRequest(capability=granted.capability))
     with pack:
         assert commit == granted.base_commit
@@ -536,7 +536,7 @@ def test_a_branch_that_appeared_after_the_grant_is_never_moved(house):
 def test_the_mirror_serves_the_base_and_nothing_past_it(house, tmp_path):
     granted = house.grant()
     later = house.origin.commit(house.origin.tree("main", {"later": b"\n"}), granted.base_commit, branch="main")
-    house.service.grants.grant(GrantRequest(repository="demo", task="t2"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="t2"), "uid:0")
     with house.service.reads.mirror(MirrorRequest(capability=granted.capability))[1] as pack:
         house.agent.git("init", "-q", "--bare", str(tmp_path / "fresh.git"), GIT_DIR=str(tmp_path / "fresh.git"))
         fresh = type(house.agent)(tmp_path / "fresh.git")
@@ -554,7 +554,7 @@ def test_what_the_caller_has_is_left_out_of_the_mirrored_pack(house):
 
 def test_ids_that_are_not_the_bases_ancestors_tell_nothing(house):
     other = house.origin.commit(house.origin.tree("main", {"x": b"\n"}), branch="private")
-    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), 0)
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), "uid:0")
     capability = house.grant().capability
     sizes = set()
     for have in ((), (other,), ("1" * 40,)):

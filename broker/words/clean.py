@@ -1,0 +1,71 @@
+"""Words from a model or a repository become words that a forge does nothing with. Pure, bounded, and idempotent."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from broker.words import characters, effects, fences
+from broker.words.dialect import Dialect
+
+MAX_TITLE, MAX_BODY, MAX_LINE = 120, 60_000, 2_000
+
+_PASSES = 12  # what one pass removes may join what another removes; what has not settled by then was made not to
+_NESTED = re.compile(r"&(?:(?:amp|#0{0,9}38|#x0{0,9}26);)+", re.IGNORECASE)
+_BARE = re.compile(r"[^\w ,.\n]|_")
+_DRAFT = re.compile(r"^[\s\[(]*(?:draft|wip)\b[\s\])]*(?::|-(?=\s)|(?<=[\])]))?[\s\])]*", re.IGNORECASE)
+
+
+def clean(words: str, dialect: Dialect) -> str:
+    """Text without effect: nothing hidden, nobody called, nothing closed or commanded, no markup but plain Markdown.
+
+    Code within fences keeps its look. At most MAX_BODY characters in lines of at most MAX_LINE.
+    """
+    return _settled(words, dialect, code=True)
+
+
+def plain(words: str, dialect: Dialect) -> str:
+    """The same for what is read without its fences: titles, commit messages, names."""
+    return _settled(words, dialect, code=False)
+
+
+def title(words: str, dialect: Dialect, prefix: str = "") -> str:
+    """One line of at most MAX_TITLE characters, the prefix included. Never empty, and never itself a draft's mark."""
+    line = " ".join(plain(words[:MAX_LINE], dialect).split()).strip("`#>-*+~= ")
+    while (rest := _DRAFT.sub("", line, count=1)) != line:
+        line = rest
+    return (prefix + (line or "Proposed change"))[:MAX_TITLE].rstrip()
+
+
+def code(words: str, dialect: Dialect, most: int = 200) -> str:
+    """A short text in backticks on one line; empty if nothing is left of it."""
+    text = " ".join(plain(words[: most * 4], dialect).split()).replace("`", "'")[:most].rstrip("\\")
+    return f"`{text}`" if text else ""
+
+
+def _settled(words: str, dialect: Dialect, *, code: bool) -> str:
+    text = words
+    for _ in range(_PASSES):
+        before = text
+        text = _pass(text, dialect, code=code)
+        if text == before:
+            return text
+    return _capped(_BARE.sub(" ", text))
+
+
+def _pass(text: str, dialect: Dialect, *, code: bool) -> str:
+    text = _capped(characters.visible(text))
+    pieces = fences.split(text) if code else [fences.Piece(text)]
+    return _capped(fences.joined([_piece(piece, dialect) for piece in pieces]))
+
+
+def _piece(piece: fences.Piece, dialect: Dialect) -> fences.Piece:
+    if piece.language is not None:
+        return fences.Piece(effects.defused_code(piece.text, dialect), piece.language)
+    text = characters.visible(characters.folded(html.unescape(_NESTED.sub("&", piece.text))))
+    text = effects.defused_prose(effects.without_hidden(text), dialect)
+    return fences.Piece(fences.without_strays(text))
+
+
+def _capped(text: str) -> str:
+    return "\n".join(line[:MAX_LINE].rstrip() for line in text.split("\n")).strip("\n")[:MAX_BODY].strip()

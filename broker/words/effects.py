@@ -1,0 +1,84 @@
+"""What a forge, its CI or a bot would do on reading a text, taken out of it: one rule each, shown rather than dropped.
+
+Sources: GitHub "Linking a pull request to an issue", "Skipping workflow runs"; GitLab "Quick actions", "Default closing
+pattern", "References"; Gitea and Forgejo "Automatically linked references"; Azure Pipelines ***NO_CI***; gh-aw's
+sanitiser. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+from broker.words import links
+from broker.words.dialect import Dialect
+
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TAG = re.compile(r"<(?=[a-zA-Z/!?])")
+_ENTITY = re.compile(r"&(?=#|\w+;)")
+_MENTION = re.compile(r"@(?=[\w\\*~`\[-])")
+_NUMBER = r"(?=[\\*_~`]{0,4}\d)"
+_ISSUE = re.compile(rf"(?<=\w)[#!]{_NUMBER}|(?<![A-Za-z0-9])GH-(?=\d)|[#!]{_NUMBER}", re.IGNORECASE)
+_CLOSING = re.compile(
+    r"\b(close[sd]?|closing|fix(?:e[sd])?|fixing|resolve[sd]?|resolving|implement(?:s|ed)?|implementing|reopen(?:s|ed)?)\b"
+    r"[\s:(\[*_`~]{0,20}(?=[\w./-]{0,200}[#!][\\*_~`]{0,4}\d|GH-\d|https?:|[A-Za-z][A-Za-z0-9]{1,20}-\d)",
+    re.IGNORECASE,
+)
+# A bot may look at any line that begins with a slash, in code too; a path into the system is no command of any.
+_COMMAND = re.compile(
+    r"^((?:[^\w/\\\n]|\d{1,3}[.)] ){0,40})/(?=[a-zA-Z])"
+    r"(?!(?:usr|bin|etc|opt|home|tmp|var|dev|proc|sys|lib|lib64|sbin|srv|mnt|root|run|boot|nix)/[\w.])",
+    re.MULTILINE,
+)
+_TRAILER = re.compile(
+    r"^[ \t>*_]*(?:[\w-]+-(?:by|to|with|as)|cc|change-id|skip-checks|swarm-[\w-]+)[*_]*[ \t]*(?P<colon>:).*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SKIP = re.compile(r"\[((?=[^\[\]\n]{0,60}\b(?:skip|no[ _-]?ci))[^\[\]\n]{1,60})\]|\*{3}(no_ci)\*{3}", re.IGNORECASE)
+_TICKED = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,3}[.)])[ \t]+)\[[xX]\]", re.MULTILINE)
+_DELIMITER = re.compile(r"\{(?=[{%])|\}(?=\})|\$(?=\{ ?\{|\$)|<(?=%)|%(?=[>}])")
+_HIDDEN_OPENING = re.compile(r"<(?=!--)")
+
+
+def without_hidden(text: str) -> str:
+    """Less what a reader of the page would not see, or not as what it is: comments, images, titles, trailers."""
+    return _TRAILER.sub("", links.without_links(_COMMENT.sub("", text)))
+
+
+def defused_prose(text: str, dialect: Dialect) -> str:
+    """Prose that calls nobody, closes and commands nothing and holds no markup but plain Markdown."""
+    text = _SKIP.sub(lambda found: f"({found.group(1) or found.group(2)})", text)
+    text = _TICKED.sub(r"\1(x)", text)
+    text = _DELIMITER.sub(r"\g<0> ", text)
+    text = _TAG.sub("< ", text)
+    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
+    text = links.defused(text, dialect)
+    text = _ISSUE.sub(lambda found: " no. " if found.start() and text[found.start() - 1].isalnum() else "no. ", text)
+    text = _references(text, dialect)
+    text = _MENTION.sub("(at)", text)
+    text = _ENTITY.sub("& ", text)
+    text = _COMMAND.sub(r"\1\\/", text)
+    return _unlinked(text)
+
+
+def defused_code(text: str, dialect: Dialect) -> str:
+    """Code within a fence: still readable as code, though whoever reads the text past its fences is told nothing."""
+    text = _SKIP.sub(lambda found: f"({found.group(1) or found.group(2)})", text)
+    text = _DELIMITER.sub(r"\g<0> ", text)
+    text = _HIDDEN_OPENING.sub("< ", text)
+    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
+    text = links.defused(text, dialect)
+    text = _ISSUE.sub(r"\g<0> ", text)
+    text = _references(text, dialect)
+    text = _MENTION.sub("@ ", text)
+    text = _TRAILER.sub(lambda found: found.group().replace(":", " -", 1), text)
+    return _COMMAND.sub(r"\1\\/", text)
+
+
+def _references(text: str, dialect: Dialect) -> str:
+    signs = "".join(sign for sign in dialect.references if sign not in "#!")
+    return re.sub(rf"[{re.escape(signs)}]{_NUMBER}", r"\g<0> ", text) if signs else text
+
+
+def _unlinked(text: str) -> str:
+    # At last, since what stands for a mention begins with a bracket.
+    return text.replace("![", "! [").replace("](", "] (").replace("][", "] [").replace("]:", "] :")

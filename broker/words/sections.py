@@ -1,0 +1,65 @@
+"""Where a proposal's words go in a repository's own template, and who may speak under the broker's headings. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from broker.words.clean import clean
+from broker.words.dialect import Dialect
+from broker.words.fences import Piece, joined, split
+
+EVIDENCE = "Evidence, as the coordinator reports it"
+WARNINGS = "What the broker warns of"
+DID = "What the broker did"
+_MAX_TEMPLATE = 8_000
+_FITTING = re.compile(
+    r"\W*(?:description|summary|what\b|changes?\b|overview|why\b|motivation|context|purpose|about|proposed|intent)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"[ ]{0,3}#{1,6}(?:[ \t]|$)")
+_UNDERLINE = re.compile(r"[ ]{0,3}(?:={2,}|-{2,})[ \t]*")
+_DECORATION = re.compile(r"[^\w]+|_+")
+_RESERVED = tuple(_DECORATION.sub(" ", name).strip().casefold() for name in (EVIDENCE, WARNINGS, DID))
+
+
+def fill(template: str, body: str, dialect: Dialect) -> str:
+    """The template with the body under its first fitting heading, or before it if none fits. Both lose all effect."""
+    own, lines = clean(body, dialect), clean(template[:_MAX_TEMPLATE], dialect).split("\n")
+    if not template.strip() or lines == [""]:
+        return own
+    at = _place(lines)
+    if at is None:
+        return "\n\n".join(part for part in (own, "\n".join(lines)) if part)
+    return "\n".join([*lines[:at], "", own, "", *lines[at:]]).strip()
+
+
+def without_claims(text: str) -> str:
+    """Less what only looks as if the broker said it: its own headings, in words of others, are said to be theirs."""
+    pieces = (piece if piece.language is not None else Piece(_owned(piece.text)) for piece in split(text))
+    return joined(list(pieces))
+
+
+def _owned(prose: str) -> str:
+    return "\n".join(f"(not the broker's words) {_bare(line)}" if _claims(line) else line for line in prose.split("\n"))
+
+
+def _claims(line: str) -> bool:
+    return _DECORATION.sub(" ", line).strip().casefold().startswith(_RESERVED)
+
+
+def _bare(line: str) -> str:
+    return line.strip("#>*_ \t=-")
+
+
+def _place(lines: list[str]) -> int | None:
+    in_code = False
+    for number, line in enumerate(lines):
+        in_code ^= line.startswith("```")
+        below = lines[number + 1] if number + 1 < len(lines) else ""
+        if in_code or not line.strip() or not _FITTING.match(line):
+            continue
+        if _HEADING.match(line):
+            return number + 1
+        if _UNDERLINE.fullmatch(below):
+            return number + 2
+    return None

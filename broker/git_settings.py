@@ -104,6 +104,7 @@ _SETTINGS = (
     "core.packedGitLimit=256m",
     "safe.bareRepository=explicit",
     "advice.detachedHead=false",
+    "advice.graftFileDeprecated=false",
 )
 FLAGS = tuple(part for setting in _SETTINGS for part in ("-c", setting))
 

@@ -27,6 +27,7 @@ from broker.git_settings import FLAGS, child_environment, own_config, without_se
 
 _OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CHUNK = 64 * 1024
+_MAX_COMMIT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,11 @@ class GitDir:
             (self.path / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.path / "config").write_text(own_config(object_format))
         (self.path / "HEAD").write_text("ref: refs/heads/none\n")  # last: it says that the rest is there
+
+    @property
+    def hash_bytes(self) -> int:
+        """Length of a binary object id."""
+        return 32 if "objectformat = sha256" in (self.path / "config").read_text() else 20
 
     def run(
         self,
@@ -151,8 +157,7 @@ class GitDir:
 
     def packed(self) -> frozenset[str]:
         """Ids of all objects in this directory's own packs; those of its alternates are not among them."""
-        width = 32 if "objectformat = sha256" in (self.path / "config").read_text() else 20
-        indexes = self.path.glob("objects/pack/*.idx")
+        indexes, width = self.path.glob("objects/pack/*.idx"), self.hash_bytes
         return frozenset(itertools.chain.from_iterable(_ids(index.read_bytes(), width) for index in indexes))
 
     def commit_tree(self, tree: str, parents: tuple[str, ...], message: str, identity: Identity, at: int) -> str:
@@ -286,6 +291,11 @@ class Objects:
             raise GitError(f"object {oid} has {known[1]} bytes, more than {limit}")
         self._header("contents", oid)
         return self._take(known[1] + 1)[:-1]
+
+    def tree_of(self, commit: str) -> str:
+        """The tree of a commit. Raises GitError if it is not there."""
+        first = self.read(commit, "commit", _MAX_COMMIT).split(b"\n", 1)[0]
+        return first.removeprefix(b"tree ").decode("ascii", "replace")
 
     def _header(self, verb: str, oid: str) -> tuple[str, int] | None:
         if not _OBJECT.fullmatch(oid):

@@ -5,25 +5,21 @@ Git's own walkers are not used: a pack of 787 bytes can describe 10^9 paths, and
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from broker.wire import Finding
+from broker.judge.names import folded, name_faults, name_oddities, printable
+from broker.wire import Finding, Severity
 
 TREE, FILE, EXECUTABLE, SYMLINK, SUBMODULE = "40000", "100644", "100755", "120000", "160000"
 _MODES = {TREE, FILE, EXECUTABLE, SYMLINK, SUBMODULE}
-_SHORT_NAME = re.compile(r"~\d+(?:\.|$)")
-_DEVICES = {"con", "prn", "aux", "nul", *(f"{name}{digit}" for name in ("com", "lpt") for digit in range(1, 10))}
-MAX_DEPTH, MAX_ENTRIES, MAX_NAME, MAX_FINDINGS = 64, 100_000, 255, 200
+MAX_DEPTH, MAX_ENTRIES, MAX_FINDINGS = 64, 100_000, 200
 
 ReadTree = Callable[[str], bytes]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of a tree object."""
 
     mode: str
@@ -68,7 +64,8 @@ def compare(read_tree: ReadTree, base: str, tree: str, *, max_changes: int, max_
         walk.level("", base, tree, 0)
     except _BudgetSpentError as spent:
         walk.facts.complete = False
-        walk.facts.findings.append(Finding(rule="too-large", message=str(spent), mend="propose a smaller change"))
+        mend = "propose a smaller change"
+        walk.facts.findings.append(Finding(rule="too-large", severity="fatal", message=str(spent), mend=mend))
     return walk.facts
 
 
@@ -87,6 +84,8 @@ class _Walk:
         self.facts.trees += [new] if new else []
         before = {entry.name: entry for entry in self._entries(old)}
         after = self._entries(new)
+        if path and new is not None and not after:
+            self._fault(path, ["is an empty folder, which git does not write"])
         self._find_disorder(path, after, before)
         now = {entry.name: entry for entry in after}
         for name in sorted(before.keys() | now.keys()):
@@ -107,9 +106,11 @@ class _Walk:
             return
         path = folder + printable(either.name)
         if new is not None:
-            self._report(path, name_problems(new.name) if old is None else [])
+            if old is None:
+                self._fault(path, name_faults(new.name))
+                self._report("odd-name", "block", path, name_oddities(new.name))
             if new.mode not in _MODES:
-                self._report(path, [f"has mode {new.mode}, which git does not write"])
+                self._fault(path, [f"has mode {new.mode}, which git does not write"])
         old_tree = old.oid if old is not None and old.is_tree else None
         new_tree = new.oid if new is not None and new.is_tree else None
         if old_tree or new_tree:
@@ -138,21 +139,23 @@ class _Walk:
     def _find_disorder(self, path: str, entries: list[Entry], before: dict[bytes, Entry]) -> None:
         keys = [entry.name + b"/" if entry.is_tree else entry.name for entry in entries]
         if keys != sorted(keys):
-            self._report(path or "/", ["is not sorted as git sorts"])
+            self._fault(path or "/", ["is not sorted as git sorts"])
         seen: dict[str, bytes] = {}
         for entry in entries:
-            other = seen.get(_folded(entry.name))
+            other = seen.get(folded(entry.name))
             if other is not None and not (other != entry.name and other in before and entry.name in before):
-                self._report(path + printable(entry.name), [f"collides with {printable(other)!r} in the same folder"])
-            seen[_folded(entry.name)] = entry.name
+                self._fault(path + printable(entry.name), [f"collides with {printable(other)!r} in the same folder"])
+            seen[folded(entry.name)] = entry.name
 
-    def _report(self, path: str, problems: list[str]) -> None:
+    def _fault(self, path: str, problems: list[str]) -> None:
+        self._report("bad-tree", "fatal", path, problems)
+
+    def _report(self, rule: str, severity: Severity, path: str, problems: list[str]) -> None:
         for problem in problems:
             if len(self.facts.findings) >= MAX_FINDINGS:
                 raise _BudgetSpentError("too many things are wrong with the tree")
-            self.facts.findings.append(
-                Finding(rule="bad-tree", message=f"{path} {problem}", path=path, mend="remove or rename it")
-            )
+            said, mend = f"{path} {problem}", "remove or rename it"
+            self.facts.findings.append(Finding(rule=rule, severity=severity, message=said, path=path, mend=mend))
 
 
 def parse_tree(data: bytes, hash_bytes: int) -> list[Entry]:
@@ -169,48 +172,3 @@ def _parse(data: bytes, hash_bytes: int) -> Iterator[Entry]:
         mode, name = data[at:space].decode("ascii", "replace"), data[space + 1 : end]
         at = end + 1 + hash_bytes
         yield Entry(mode, name, data[end + 1 : at].hex())
-
-
-def name_problems(name: bytes) -> list[str]:
-    """What is wrong with one path component; every look-alike of .git on HFS+ and NTFS included."""
-    try:
-        text = name.decode("utf-8")
-    except UnicodeDecodeError:
-        return ["has a name that is not UTF-8"]
-    problems = []
-    if text in {"", ".", ".."} or "/" in text:
-        problems.append("has a name that leaves its folder")
-    if _is_git_folder(text):
-        problems.append("is a name that some file systems take for .git")
-    if len(name) > MAX_NAME:
-        problems.append(f"has a name longer than {MAX_NAME} bytes")
-    if any(unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for char in text):
-        problems.append("has control or invisible characters in its name")
-    if _unportable(text):
-        problems.append("has a name that means something else on other systems")
-    if text.startswith("-"):
-        problems.append("has a name that programs take for an option")
-    return problems
-
-
-def _unportable(text: str) -> bool:
-    device = text.split(".", maxsplit=1)[0].casefold() in _DEVICES
-    # A short name such as GITHUB~1 opens .github on NTFS.
-    return device or any(c in text for c in ':\\"<>|?*') or text.endswith((" ", ".")) or bool(_SHORT_NAME.search(text))
-
-
-def _is_git_folder(text: str) -> bool:
-    # HFS+ ignores these, NTFS drops trailing dots and spaces, cuts at a stream colon, and knows an 8.3 name.
-    seen = "".join(char for char in text if unicodedata.category(char) != "Cf")
-    seen = unicodedata.normalize("NFKC", seen).casefold().split(":")[0].split("\\")[0].rstrip(" .")
-    return seen in {".git", "git~1"} or (seen.startswith("git~") and seen[4:].isdigit())
-
-
-def _folded(name: bytes) -> str:
-    return unicodedata.normalize("NFKC", name.decode("utf-8", "surrogateescape")).casefold()
-
-
-def printable(name: bytes) -> str:
-    """A component for messages and policy: escapes what does not decode or would move a terminal."""
-    text = name.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

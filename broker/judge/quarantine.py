@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from broker.config.policy import Policy
 from broker.errors import GitError
 from broker.gitdir import STRICT, GitDir
+from broker.judge.packing import room_for, survey
 from broker.wire import Finding
 
-# What the strict parser says about a pack, in the words of the rule that it breaks.
-_MEND = "seal the tree again from the granted base"
+_MEND = "seal the tree again from the granted base, and propose a smaller change"
 
 
 class Quarantine:
@@ -40,23 +41,31 @@ class Quarantine:
             yield store
 
 
-def take(store: GitDir, pack: bytes, max_bytes: int) -> tuple[Finding, ...]:
-    """Imports a pack with git's strict checks under limits. Empty when it went in, otherwise why not."""
-    if len(pack) > max_bytes:
-        message = f"the pack has {len(pack)} bytes, {max_bytes} are allowed"
-        return (Finding(rule="pack-too-large", message=message, mend="propose a smaller change"),)
+def take(store: GitDir, pack: bytes, policy: Policy) -> tuple[Finding, ...]:
+    """Imports a pack with git's strict checks under limits. Empty when it went in, otherwise why not.
+
+    It is read ahead first, so that a bomb never meets git; commits and tags in it are refused, not dropped.
+    """
+    most = policy.max_pack_bytes
+    if len(pack) > most:
+        return (_fatal("pack-too-large", f"the pack has {len(pack)} bytes, {most} are allowed"),)
     if not pack:
         return ()  # every object is the base's own: the walk will say whether that is true
+    if problem := survey(pack, room_for(policy), store.hash_bytes):
+        return (problem,)
     try:
         store.run(
             "index-pack",
             "--strict",  # and no --fix-thin: a delta could copy from any object of the mirror, other branches' included
             "--stdin",
-            f"--max-input-size={max_bytes}",
+            f"--max-input-size={most}",
             stdin=[pack],
             limits=STRICT,
         )
     except GitError as error:
-        said = str(error).replace(str(store.path), "the quarantine")
-        return (Finding(rule="pack-rejected", message=said[:1000], mend=_MEND),)
+        return (_fatal("pack-rejected", str(error).replace(str(store.path), "the quarantine")[:1000]),)
     return ()
+
+
+def _fatal(rule: str, message: str) -> Finding:
+    return Finding(rule=rule, severity="fatal", message=message, mend=_MEND)

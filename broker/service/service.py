@@ -10,7 +10,7 @@ from broker.audit import Audit
 from broker.capability import Mint
 from broker.forge.base import Forge, Tracker
 from broker.judge.quarantine import Quarantine
-from broker.judge.scan import Scanner
+from broker.judge.scan.scanner import Scanner
 from broker.outbox.grants import GrantStore
 from broker.outbox.store import OutboxStore
 from broker.person_wire import LogPage

@@ -14,7 +14,7 @@ from broker.config.settings import BrokerConfig
 from broker.errors import AbsentError
 from broker.forge.base import Forge, Tracker
 from broker.judge.quarantine import Quarantine
-from broker.judge.scan import Scanner
+from broker.judge.scan.scanner import Scanner
 from broker.mirror import Mirror
 from broker.outbox.store import OutboxStore
 

@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from broker.judge.facts import MAX_DEPTH, compare, name_problems, parse_tree
+from broker.judge.facts import MAX_DEPTH, compare, parse_tree
+from broker.judge.names import name_problems
 
 
 class Trees:

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from broker.config.policy import Policy
-from broker.judge.scan import MAX_PER_FILE, Scanner, added_lines, is_binary
+from broker.judge.scan.content import Content, added_lines, is_binary
+from broker.judge.scan.scanner import MAX_PER_FILE, Scanner
 
 
 @pytest.fixture(scope="module")
@@ -15,8 +16,12 @@ def scanner():
     return Scanner()
 
 
+def found(scanner, new, old=b"", policy=None):
+    return scanner.begin(policy or Policy()).look(Content("a.py", old, new))
+
+
 def rules(scanner, new, old=b"", policy=None):
-    return {finding.rule for finding in scanner.scan("a.py", old, new, policy or Policy())}
+    return {finding.rule for finding in found(scanner, new, old, policy)}
 
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -46,7 +51,7 @@ def test_an_allowlist_pragma_does_not_hide_a_secret(scanner, secret):
 
 def test_a_finding_never_holds_the_secret(scanner):
     for secret in SECRETS:
-        said = " ".join(finding.model_dump_json() for finding in scanner.scan("a.py", b"", secret, Policy()))
+        said = " ".join(finding.model_dump_json() for finding in found(scanner, secret))
         assert secret.decode()[8:] not in said
 
 
@@ -99,7 +104,7 @@ def test_scans_can_be_turned_off_by_the_operator(scanner):
 
 
 def test_findings_of_one_file_are_bounded(scanner):
-    assert len(scanner.scan("a.py", b"", (SECRETS[0] + b"\n") * 500, Policy())) == MAX_PER_FILE
+    assert len(found(scanner, (SECRETS[0] + b"\n") * 500)) == MAX_PER_FILE
 
 
 def test_a_secret_far_into_a_long_line_is_found(scanner):
@@ -109,7 +114,7 @@ def test_a_secret_far_into_a_long_line_is_found(scanner):
 @pytest.mark.parametrize("part", [b"sk-", b"://", b"eyJ", b"://a:", b"secret=", b'"', b"a"])
 def test_no_line_makes_the_scan_slow(scanner, part):
     began = time.process_time()
-    scanner.scan("a.py", b"", (part * 40_000)[: 64 * 1024], Policy())
+    found(scanner, (part * 40_000)[: 64 * 1024])
     assert time.process_time() - began < 5
 
 

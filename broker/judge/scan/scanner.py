@@ -1,0 +1,80 @@
+"""All scans over one proposal, file by file: what an added line may not hold, and what may not go without a word."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from broker.config.base import Reaction
+from broker.config.policy import Policy
+from broker.judge.reaction import severity
+from broker.judge.scan.content import Content, added_lines
+from broker.judge.scan.hidden import hidden_in
+from broker.judge.scan.licences import Licences
+from broker.judge.scan.secrets import Secrets
+from broker.judge.scan.suites import Suites
+from broker.wire import Finding
+
+MAX_PER_FILE, MAX_OF_TESTS = 20, 40
+
+
+class Scanner:
+    """Holds compiled detectors, so make one and keep it."""
+
+    def __init__(self) -> None:
+        self._secrets = Secrets()
+
+    def begin(self, policy: Policy) -> Scan:
+        """The scan of one proposal."""
+        return Scan(self._secrets, policy)
+
+
+class Scan:
+    """Give it each changed file, then close it. Base-aware: what the base holds is not held against a proposal."""
+
+    def __init__(self, secrets: Secrets, policy: Policy) -> None:
+        self._secrets = secrets
+        self._policy = policy
+        self._licences = Licences()
+        self._suites = Suites()
+
+    def look(self, content: Content) -> tuple[Finding, ...]:
+        """Findings about one file. A secret itself is never in one."""
+        policy, findings = self._policy, []
+        if content.new is not None and not content.moved:
+            findings += list(itertools.islice(self._added(content.path, content.old, content.new), MAX_PER_FILE))
+        if severity(policy.licence_headers):
+            lost = [(content.path, words) for words in self._licences.look(content)]
+            findings += _found("licence-header", policy.licence_headers, lost, "put it back")
+        if severity(policy.tests_deleted) or severity(policy.tests_skipped):
+            self._suites.look(content)
+        return tuple(findings)
+
+    def close(self) -> tuple[Finding, ...]:
+        """Findings about the files together."""
+        policy = self._policy
+        licences = _found("licence-header", policy.licence_headers, self._licences.close(), "put it back")
+        deleted = _found("tests-deleted", policy.tests_deleted, self._suites.deleted(), "keep the test, or say why not")
+        skipped = _found("tests-skipped", policy.tests_skipped, self._suites.skipped(), "let the test run")
+        found = (licences, deleted, skipped)
+        return tuple(itertools.chain.from_iterable(itertools.islice(each, MAX_OF_TESTS) for each in found))
+
+    def _added(self, path: str, old: bytes, new: bytes) -> Iterator[Finding]:
+        secrets, hidden = severity(self._policy.secrets), severity(self._policy.hidden_text)
+        for number, line in added_lines(old, new) if secrets or hidden else ():
+            where = f"line {number} of {path} holds"
+            if secrets and (kind := self._secrets.kind_in(path, line)):
+                message, mend = f"{where} what looks like: {kind}", "take it from the environment at run time"
+                yield Finding(rule="secret", severity=secrets, message=message, path=path, mend=mend)
+            if hidden and (problem := hidden_in(line)):
+                message, mend = f"{where} {problem}", "write it as an escape sequence"
+                yield Finding(rule="hidden-text", severity=hidden, message=message, path=path, mend=mend)
+
+
+def _found(
+    rule: str, reaction: Reaction, said: Iterator[tuple[str, str]] | list[tuple[str, str]], mend: str
+) -> Iterator[Finding]:
+    weight = severity(reaction)
+    for path, words in said if weight else ():
+        message = "".join(char if char.isprintable() else "?" for char in f"{path} {words}")
+        yield Finding(rule=rule, severity=weight or "warn", message=message, path=path, mend=mend)

@@ -1,0 +1,84 @@
+"""What is new on a repository since the last look: two lists, conditional requests, marks that never run ahead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from broker.forge.base import Seen
+from broker.forge.github.place import Place
+from broker.forge.github.reading import issue_number, moment, note_of, thread_of
+from broker.forge.rest.address import next_query
+from broker.forge.rest.door import Call, Visit
+
+_PAGES = 5
+_OVERLAP = 60.0  # seconds: what shows up late, with a time before the newest that was seen
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one list: what is new, from when on to look next, and the tag of an answer that stays the same till then."""
+
+    items: tuple[dict[str, Any], ...]
+    since: str
+    etag: str
+
+
+def first_marks(visit: Visit, place: Place) -> dict[str, str]:
+    """From now on, by the forge's own clock."""
+    reply = visit.get(place.repo("issues"), {"per_page": 1, "state": "all"}, doing="the issues")
+    try:
+        now = parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
+    except ValueError:
+        now = time.time()
+    return {"issues": _written(now), "comments": _written(now)}
+
+
+def look(visit: Visit, place: Place, marks: Mapping[str, str]) -> Seen:
+    """Issues with pull requests, and comments on both, since the marks. Raises ForgeError."""
+    issues = _since(visit, place.repo("issues"), marks, "issues", {"state": "all"})
+    comments = _since(visit, place.repo("issues", "comments"), marks, "comments", {})
+    notes = (note_of(item, "comment", issue_number(item)) for item in comments.items)
+    return Seen(
+        threads=tuple(thread_of(item, place) for item in issues.items if item.get("number")),
+        notes=tuple(note for note in notes if note.number),
+        marks={
+            "issues": issues.since,
+            "issues-etag": issues.etag,
+            "comments": comments.since,
+            "comments-etag": comments.etag,
+        },
+    )
+
+
+def _since(visit: Visit, path: str, marks: Mapping[str, str], name: str, query: dict[str, str]) -> Found:
+    since, etag = marks.get(name, ""), marks.get(f"{name}-etag", "")
+    asked: Any = {**query, "since": since, "sort": "updated", "direction": "asc", "per_page": 100}
+    items: list[dict[str, Any]] = []
+    first = ""
+    for page in range(_PAGES):
+        headers = {"If-None-Match": etag} if etag and page == 0 else {}
+        reply = visit.send(Call("GET", path, asked, headers=headers, doing=f"new {name}"))
+        if reply.unchanged:
+            return Found((), since, etag)
+        first = first or reply.headers.get("etag", "")
+        items += reply.list()
+        asked = next_query(reply.headers.get("link"))
+        if asked is None:
+            break
+    onward = _onward(items, since, more=asked is not None)
+    return Found(tuple(items), onward, first if onward == since else "")
+
+
+def _onward(items: list[dict[str, Any]], since: str, *, more: bool) -> str:
+    """The newest time seen, less the overlap; never back. Where more is left, exactly the last that was read."""
+    newest = max((moment(item.get("updated_at")) for item in items), default=0.0)
+    return _written(max(newest - (0.0 if more else _OVERLAP), moment(since)))
+
+
+def _written(at: float) -> str:
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,14 +6,14 @@ BrokerError
 ├── CapabilityError    a capability that is forged, expired, used up or for something else
 ├── AbsentError        what was named is not known here
 ├── ConflictError      what was asked collides with what is there already
-├── StoppedError       a person stopped grants and deliveries
+├── StoppedError       a person, or the settings, stopped grants and deliveries in a repository or in all
 ├── BudgetError        what a repository may take for now is used up, or it is closed at this hour
+├── FencedError        another broker has taken over what this one works on; it must stop
 ├── OutboxFullError    nothing more can be kept before a person has looked
-├── StoppedError       a person, or the settings, stopped the repository or all of them
-├── BudgetError        more than the policy allows in this time
 ├── BusyError          too much is under way at this moment
 ├── GitError           a git run that failed or broke its limits
 ├── ForgeError         the forge did not do what was asked
+├── ProvenanceError    a statement, envelope or key that is not what it should be
 └── AuditError         the log's chain is broken
 """
 
@@ -60,6 +60,10 @@ class BudgetError(BrokerError):
         self.opens = opens
 
 
+class FencedError(BrokerError):
+    """Another broker has taken over what this one works on: this process must stop."""
+
+
 class OutboxFullError(BrokerError):
     """Nothing more can be kept before a person has looked."""
 
@@ -90,3 +94,7 @@ class ForgeError(BrokerError):
 
 class AuditError(BrokerError):
     """The log's chain is broken."""
+
+
+class ProvenanceError(BrokerError):
+    """A statement, envelope or key that is not what it should be."""

@@ -98,7 +98,7 @@ class Proposals:
     def _keep(self, proposal: Proposal, pack: bytes, rights: Rights) -> Kept:
         self._grants.spend(rights, proposal.id)
         try:
-            return self._desk.outbox.keep(proposal, pack, rights, self._desk.clock())
+            return self._desk.outbox.keep(proposal, pack, rights)
         except OutboxFullError:
             self._grants.refund(rights, proposal.id)
             raise
@@ -110,15 +110,13 @@ class Proposals:
             if same != (rights.repository, proposal.task, proposal.base_commit, proposal.tree):
                 raise ConflictError(f"proposal id {proposal.id!r} was used for something else", "use a new id")
             return kept.verdict
-        done = self._desk.outbox.delivered(rights.repository, proposal.task)
-        if done and (done.base_commit, done.tree) == (proposal.base_commit, proposal.tree):
-            return done.verdict
-        return None
+        done = self._desk.outbox.twin(proposal, rights.repository)
+        return done.verdict if done else None
 
     def _finish(self, ward: Ward, kept: Kept) -> Receipt | Refusal:
         self._stops.require_running(ward.name)
         config = self._desk.current()
-        proposal, pack = self._desk.outbox.content(kept.id)
+        proposal, pack = self._desk.outbox.content(kept)
         delivery = Delivery(kept.rights, proposal, kept.at)
         with self._desk.quarantine.open(ward.mirror.git, ward.forge.object_format()) as store:
             seen = self._judge(ward, config, store, proposal, pack)

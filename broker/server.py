@@ -15,12 +15,13 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 from broker.audit import Audit
+from broker.canary import watch as planted
 from broker.capability import Mint
 from broker.config.live import Live
 from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
 from broker.door.coordinator import CoordinatorDoor
-from broker.door.guard import Guard
+from broker.door.guard import Guard, never
 from broker.door.listening import listening
 from broker.door.person import PersonDoor
 from broker.door.serving import serve as serve_sockets
@@ -29,6 +30,7 @@ from broker.forge.base import Forge, Tracker
 from broker.forge.local import LocalForge
 from broker.forge.local_tracker import LocalTracker
 from broker.instance import alone
+from broker.person_wire import StopRequest
 from broker.service.service import Service, assemble
 from broker.service.ward import Current
 from broker.vault.app import Target
@@ -68,7 +70,10 @@ def serve(live: Live, *, standby: bool = False) -> None:
 
 def _serve(service: Service, config: BrokerConfig, redactor: Redactor) -> int:
     """Both sockets until a signal; how many calls were still running when their time was over."""
-    guards = {role: Guard(config.roles, service.audit, threads, redact=redactor) for role, threads in _THREADS.items()}
+    guards = {
+        role: Guard(config.roles, service.audit, threads, redact=redactor, watch=service.desk.watch)
+        for role, threads in _THREADS.items()
+    }
     ending = threading.Event()
     known = ", ".join(sorted(config.repositories))
     ready = functools.partial(
@@ -79,7 +84,7 @@ def _serve(service: Service, config: BrokerConfig, redactor: Redactor) -> int:
         listening(config.people, config.person_group, "person_group") as person,
     ):
         places = (
-            (CoordinatorDoor(service, config, guards["coordinator"]).app(), coordinator),
+            (CoordinatorDoor(service, config, guards["coordinator"], ending).app(), coordinator),
             (PersonDoor(service, guards["person"]).app(), person),
         )
         asyncio.run(serve_sockets(places, config.drain_seconds, ending, ready))
@@ -122,8 +127,19 @@ def build(
     for name, forge in forges.items():
         if (path := config.repositories[name].path) is not None:
             _require_usable(name, path, forge)
+    watch = planted(config.canary, config.state, audit.append) if config.canary else None
     mint = Mint(vault.signing_key())
-    return assemble(current or (lambda: config), mint=mint, audit=audit, forges=forges, trackers=trackers)
+    service = assemble(
+        current or (lambda: config), mint=mint, audit=audit, forges=forges, trackers=trackers, watch=watch or never
+    )
+    if watch is not None:
+        watch.stop_by(functools.partial(_stop_all, service))
+    return service
+
+
+def _stop_all(service: Service, reason: str) -> None:
+    if not any(stop.repository is None for stop in service.stops.listing().stops):
+        service.stops.set(StopRequest(stopped=True, reason=reason), os.geteuid())
 
 
 def _parts(name: str, config: BrokerConfig, vault: Vault) -> tuple[Forge, Tracker]:

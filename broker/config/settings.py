@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from broker.config.base import Bytes, Settings
+from broker.config.canary import Canary
 from broker.config.credential import Source
 from broker.config.repository import Repository
 from broker.wire import Name
@@ -77,6 +78,9 @@ class BrokerConfig(Settings):
     outbox_bytes: int = Field(default=1 << 30, ge=1, description="their size together")
     webhook: Webhook | None = Field(
         default=None, description="where the forge tells at once what changed; else polling"
+    )
+    canary: Canary | None = Field(
+        default=None, description="a fake credential that gives an intruder away; none is planted if absent"
     )
     drain_seconds: float = Field(default=30.0, ge=0, description="time to finish running calls after SIGTERM")
 

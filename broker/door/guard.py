@@ -29,6 +29,7 @@ Watch = Callable[[str, bytes], bool]
 """Looks for a planted secret in what came in; True, after the alarm, if it is there. The words say where."""
 EITHER: tuple[Role, ...] = ("person", "coordinator")
 _RECORDED = 200
+_LOOKED_AT = 1 << 20
 _Asked = TypeVar("_Asked", bound=BaseModel)
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
@@ -88,12 +89,14 @@ class Guard:
     async def body(self, request: Request, limit: int = SMALL_BODY) -> bytes:
         """The body, within its limit and without a planted secret. Raises HTTPException and RightsError."""
         body = await read_body(request, limit)
-        await self.call(self._look, request, "body", body)
+        await self.call(self.look, request, "body", body[:_LOOKED_AT])  # a pack's objects are looked at when unpacked
         return body
 
     async def asked(self, model: type[_Asked], request: Request) -> _Asked:
         """A small body as a message. Raises ValidationError."""
-        return model.model_validate_json(await self.body(request))
+        message = model.model_validate_json(await self.body(request))
+        self.look(request, "message", message.model_dump_json().encode())
+        return message
 
     def _guarded(self, roles: tuple[Role, ...], handler: Handler) -> Handler:
         @functools.wraps(handler)
@@ -114,9 +117,10 @@ class Guard:
         head = b"\n".join(
             [request.url.path.encode(), request.url.query.encode(), *map(b": ".join, request.headers.raw)]
         )
-        self._look(request, "head", head)
+        self.look(request, "head", head)
 
-    def _look(self, request: Request, part: str, text: bytes) -> None:
+    def look(self, request: Request, part: str, text: bytes) -> None:
+        """Looks for a planted secret in a part of a call. Raises RightsError, which does not say so."""
         where = f"the {part} of {request.method} {request.url.path[:100]} by uid {uid_of(request)}"
         if self._watch(where, text):
             raise RightsError("the call was refused", "the operator finds the reason in the log")

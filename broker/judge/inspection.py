@@ -109,7 +109,8 @@ class _Inspector:
         scan = self._scanner.begin(self._policy)
         for content in self._read(facts.changes, sizes):
             if content.new is not None:
-                self._watch(f"content of {content.path}", content.new)
+                if self._watch(f"content of {content.path}", content.new):
+                    findings.append(_fatal("turned-away", "the operator finds the reason in the log", "", content.path))
                 findings += self._binary(content)
             findings += scan.look(content)
         return [*findings, *scan.close()]

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from broker.audit import Audit
 from broker.capability import Mint
+from broker.followup.ledger import Ledger
 from broker.forge.base import Forge, Tracker
+from broker.judge.inspection import never
 from broker.judge.quarantine import Quarantine
 from broker.judge.scan.scanner import Scanner
 from broker.outbox.grants import GrantStore
 from broker.outbox.store import OutboxStore
 from broker.person_wire import LogPage
+from broker.service.events import Events
 from broker.service.grants import Grants
 from broker.service.proposals import Proposals
 from broker.service.pulls import Pulls
@@ -32,6 +35,7 @@ class Service:
     proposals: Proposals
     reads: Reads
     pulls: Pulls
+    events: Events
 
     @property
     def audit(self) -> Audit:
@@ -48,12 +52,13 @@ class Service:
 
     def close(self) -> None:
         """Closes what is open."""
+        self.events.close()
         self.grants.close()
         self.desk.outbox.close()
         self.desk.audit.close()
 
 
-def assemble(
+def assemble(  # noqa: PLR0913 - the one place that joins all parts
     current: Current,
     *,
     mint: Mint,
@@ -61,6 +66,7 @@ def assemble(
     forges: Mapping[str, Forge],
     trackers: Mapping[str, Tracker],
     clock: Callable[[], float] = time.time,
+    watch: Callable[[str, bytes], bool] = never,
 ) -> Service:
     """Joins the parts of a broker whose settings ``current`` gives, with a forge and a tracker per repository."""
     config = current()
@@ -73,9 +79,11 @@ def assemble(
         quarantine=Quarantine(config.state / "quarantine"),
         scanner=Scanner(),
         clock=clock,
+        watch=watch,
     )
     stops = Stops(desk, config.state)
-    grants = Grants(desk, GrantStore(config.state), stops)
+    store = GrantStore(config.state)
+    grants = Grants(desk, store, stops)
     return Service(
         desk=desk,
         grants=grants,
@@ -83,4 +91,5 @@ def assemble(
         proposals=Proposals(desk, grants, stops),
         reads=Reads(desk, grants),
         pulls=Pulls(desk),
+        events=Events(desk, grants, store, stops, Ledger(config.state)),
     )

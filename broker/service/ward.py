@@ -13,6 +13,7 @@ from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
 from broker.errors import AbsentError
 from broker.forge.base import Forge, Tracker
+from broker.judge.inspection import never
 from broker.judge.quarantine import Quarantine
 from broker.judge.scan.scanner import Scanner
 from broker.mirror import Mirror
@@ -76,3 +77,4 @@ class Desk:
     quarantine: Quarantine
     scanner: Scanner
     clock: Callable[[], float]
+    watch: Callable[[str, bytes], bool] = never

@@ -54,6 +54,10 @@ SQL_FILES = {f"swarm/{name}.py" for name in ("store", "journal", "rows", "schema
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables
     "broker/outbox/store.py",  # what the broker keeps
+    "broker/outbox/schema.py",
+    "broker/outbox/database.py",
+    "broker/outbox/steps.py",
+    "broker/followup/ledger.py",  # what the follow-up remembers
     "broker/outbox/grants.py",  # and what it granted
 }
 

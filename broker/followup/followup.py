@@ -1,0 +1,72 @@
+"""The follow-up of all repositories: a poller each, started after the broker has reconciled, ended with it."""
+
+from __future__ import annotations
+
+from broker.followup.parts import Followed
+from broker.followup.poller import Poller
+from broker.followup.records import Recorder
+from broker.followup.status import Sticky
+from broker.followup.taking import Taking
+from broker.followup.watching import Watching
+
+TIDY = 6 * 3600.0  # seconds between two tidyings of a mirror
+
+
+class Follower:
+    """One repository's looks."""
+
+    def __init__(self, followed: Followed) -> None:
+        self._of = followed
+        self._tidied = 0.0
+        recorder = Recorder(followed.name, followed.audit, followed.clock)
+        self._taking = Taking(followed, recorder)
+        self._watching = Watching(followed, recorder, Sticky(followed))
+
+    def look(self) -> None:
+        """One look at everything that the settings want followed; none of the forge's time if that is nothing."""
+        now = self._of.clock()
+        if now - self._tidied >= TIDY:
+            self._tidied = now
+            self._of.tidy()
+        intake = self._of.settings().intake
+        if intake.label is not None or intake.command is not None:
+            self._taking.look()
+        self._watching.look()
+
+
+class Followup:
+    """All of them. ``start`` and ``close`` once each; ``hint`` from any thread."""
+
+    def __init__(self, followed: tuple[Followed, ...]) -> None:
+        self._pollers = {
+            one.name: Poller(
+                one.name,
+                Follower(one).look,
+                lambda one=one: one.settings().follow.poll_seconds,  # type: ignore[misc]
+                lambda reason, one=one: _report(one, reason),  # type: ignore[misc]
+            )
+            for one in followed
+        }
+
+    def start(self) -> None:
+        """Begins to look."""
+        for poller in self._pollers.values():
+            poller.start()
+
+    def hint(self, repository: str) -> None:
+        """A forge says that something changed there. An unknown name is nothing."""
+        poller = self._pollers.get(repository)
+        if poller is not None:
+            poller.hint()
+
+    def close(self) -> None:
+        """Ends all looks."""
+        for poller in self._pollers.values():
+            poller.close()
+
+
+def _report(one: Followed, reason: str) -> None:
+    if reason:
+        one.audit.append("look-failed", repository=one.name, reason=reason)
+    else:
+        one.audit.append("look-again", repository=one.name)

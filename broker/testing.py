@@ -6,15 +6,17 @@ Held to the same contract suite as the real forges.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from broker.config.settings import Identity
 from broker.errors import AbsentError, ConflictError, GitError
 from broker.forge.base import Dressing, Note, Order, Permission, Seen, Status, Visibility, is_for
 from broker.gitdir import GitDir
-from broker.wire import Check, PullRequest, Thread
+from broker.wire import Check, Comment, PullRequest, Thread
 
 
 class PretendForge:
@@ -167,57 +169,130 @@ class PretendForge:
 
 
 class PretendTracker:
-    """Conversations that a test writes: ``threads``, ``permissions``, ``labels`` (issue, label -> login), and so on."""
+    """Conversations that a test writes, looked at in pages of ``most`` items.
 
-    def __init__(self) -> None:
+    ``before`` holds, by the name of a method, errors that are raised once each before it does anything; ``asked`` counts
+    the calls of each. What is said or labelled gets the time of ``clock`` unless a test gives one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
         self.account: str | None = "swarm-bot"
+        self.most = 100
+        self.before: defaultdict[str, list[Exception]] = defaultdict(list)
+        self.asked: Counter[str] = Counter()
         self.threads: dict[int, Thread] = {}
-        self.news: list[Seen] = []
         self.labels: dict[tuple[int, str], str] = {}
         self.permissions: dict[str, Permission] = {}
         self.runs: dict[str, tuple[Check, ...]] = {}
         self.reviewed: dict[int, tuple[Note, ...]] = {}
         self.conflicts: dict[int, bool | None] = {}
         self.notes: dict[tuple[int, str], str] = {}
+        self._changes: list[int | Note] = []  # a thread's number, or what was said
+
+    # --- what a test does
+
+    def issue(self, number: int, text: str = "It breaks.", author: str = "reporter", **more: Any) -> Thread:
+        """Opens an issue, or a pull request of somebody's with ``pull=True``."""
+        values = {"title": f"Issue {number}", "state": "open", "updated": self.clock(), **more}
+        self.threads[number] = Thread(number=number, text=text, author=author, **values)
+        self._changes.append(number)
+        return self.threads[number]
+
+    def label(self, number: int, label: str, by: str | None) -> None:
+        """Somebody puts a label on; the forge remembers who, or nobody."""
+        self.change(number, labels=(*self.threads[number].labels, label))
+        if by is not None:
+            self.labels[number, label] = by
+
+    def change(self, number: int, **more: Any) -> None:
+        """Changes a thread in place: labels, state, text."""
+        self.threads[number] = self.threads[number].model_copy(update={**more, "updated": self.clock()})
+        self._changes.append(number)
+
+    def say(self, number: int, author: str, text: str, *, at: float | None = None, bot: bool = False) -> Note:
+        """Somebody comments."""
+        comment = Comment(author=author, permitted=False, at=self.clock() if at is None else at, text=text, bot=bot)
+        note = Note(str(len(self._changes) + 1), number, comment)
+        self._changes.append(note)
+        return note
+
+    def edit(self, note: Note, text: str) -> None:
+        """The same comment, with other words: forges show it again as something that changed."""
+        self._changes.append(Note(note.id, note.number, note.comment.model_copy(update={"text": text})))
+
+    def review(self, number: int, author: str, text: str, **more: Any) -> Note:
+        """Somebody reviews a pull request."""
+        values = {"at": self.clock(), "permitted": False, **more}
+        note = Note(f"r{self._count(number)}", number, Comment(author=author, text=text, **values))
+        self.reviewed[number] = (*self.reviewed.get(number, ()), note)
+        return note
+
+    def _count(self, number: int) -> int:
+        return number * 1000 + len(self.reviewed.get(number, ()))
+
+    # --- what a tracker does
 
     def me(self) -> str | None:
-        """Nobody the test knows."""
+        """The broker's own login."""
+        self._called("me")
         return self.account
 
     def thread(self, number: int) -> Thread:
-        """One that the test put there."""
+        """One that the test put there, with what was said."""
+        self._called("thread")
         if number not in self.threads:
             raise AbsentError(f"there is no issue {number}")
-        return self.threads[number]
+        said = {one.id: one.comment for one in self._changes if isinstance(one, Note) and one.number == number}
+        return self.threads[number].model_copy(update={"comments": tuple(said.values())[:200]})
 
     def look(self, marks: Mapping[str, str]) -> Seen:
-        """The next of ``news``."""
-        return self.news.pop(0) if self.news else Seen(marks=marks)
+        """What changed since; nothing but marks the first time."""
+        self._called("look")
+        since = int(marks.get("change", len(self._changes)))
+        page = self._changes[since : since + self.most]
+        numbers = list(dict.fromkeys(one for one in page if isinstance(one, int)))
+        return Seen(
+            threads=tuple(self.threads[number] for number in numbers),
+            notes=tuple(one for one in page if isinstance(one, Note)),
+            marks={"change": str(since + len(page))},
+        )
 
     def labelled_by(self, number: int, label: str) -> str | None:
         """As the test said."""
+        self._called("labelled_by")
         return self.labels.get((number, label))
 
     def permission(self, login: str) -> Permission:
         """As the test said; none otherwise."""
+        self._called("permission")
         return self.permissions.get(login, "none")
 
     def checks(self, commit: str) -> tuple[Check, ...]:
         """As the test said."""
+        self._called("checks")
         return self.runs.get(commit, ())
 
     def reviews(self, number: int) -> tuple[Note, ...]:
         """As the test said."""
+        self._called("reviews")
         return self.reviewed.get(number, ())
 
     def mergeable(self, number: int) -> bool | None:
         """As the test said."""
+        self._called("mergeable")
         return self.conflicts.get(number)
 
     def note(self, number: int, marker: str, text: str) -> str:
-        """Remembers it."""
+        """Remembers it; as on a real forge it is then something new, said by the broker's own account."""
+        self._called("note")
         self.notes[number, marker] = text
+        self.say(number, self.account or "unknown", text)
         return f"https://forge.example/{number}#note"
+
+    def _called(self, method: str) -> None:
+        self.asked[method] += 1
+        _raise_next(self.before[method])
 
 
 def copy(source: GitDir, into: GitDir, commit: str) -> None:

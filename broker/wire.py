@@ -10,7 +10,8 @@ HTTP over a unix socket. Bodies are JSON, except packs:
     POST /v1/pull       Ask                     -> PullState                          the grant's own pull request
     POST /v1/comment    StatusNote              -> Noted                              its one status comment
     GET  /v1/events?after=N&wait=S              -> EventPage                          what happened on the forge
-    GET  /v1/provenance/{repository}/{number}   -> a DSSE envelope (application/json)
+    GET  /v1/provenance/{repository}/{number}   -> a DSSE envelope (application/json); ?commit=ID for an earlier one
+    GET  /v1/key                                -> PublicKey                          what envelopes are checked with
     GET  /v1/repositories                       -> Repositories
     GET  /v1/health                             -> Health
 
@@ -190,6 +191,13 @@ class Repositories(Wire):
     """All of them."""
 
     repositories: tuple[RepositoryInfo, ...]
+
+
+class PublicKey(Wire):
+    """What the broker's statements are checked with: an Ed25519 key in PEM, and how envelopes name it."""
+
+    keyid: str
+    pem: str
 
 
 class Health(Wire):

@@ -249,7 +249,7 @@ class Visit:
         try:
             return self.get(path, query, doing=doing)
         except ForgeError as error:
-            if error.reason == Reason.ABSENT:
+            if error.reason in {Reason.ABSENT, Reason.BRANCH}:  # Gitea and GitLab: "branch does not exist" in a 404
                 return None
             raise
 

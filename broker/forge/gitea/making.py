@@ -1,0 +1,24 @@
+"""A repository on Gitea or Forgejo, put together from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.config.repository import Repository
+from broker.forge.base import Forge, Tracker
+from broker.forge.gitea.forge import GiteaForge
+from broker.forge.gitea.site import GITEA, site
+from broker.forge.gitea.tracker import GiteaTracker
+from broker.forge.rest.door import Door
+from broker.forge.rest.pace import Paces
+from broker.forge.transport import Transport
+from broker.scope import Lend
+
+
+def gitea(
+    name: str, settings: Repository, lend: Lend, push_lend: Lend, paces: Paces, redact: Callable[[str], str]
+) -> tuple[Forge, Tracker]:
+    """The forge and the tracker of one repository; ``push_lend`` gives the credential for git. Raises ConfigError."""
+    place = site(name, settings)
+    door = Door(place.address, GITEA, lend, paces.of(place.address.host), redact=redact)
+    return GiteaForge(place, door, Transport(place.remote, push_lend, redact=redact)), GiteaTracker(place, door)

@@ -56,7 +56,7 @@ class Credential(Settings):
     """A token, or the App that tokens are minted by: exactly one."""
 
     token: Source | None = Field(default=None, description="a personal, project or bot token")
-    app: App | None = Field(default=None, description="a GitHub App")
+    app: App | None = Field(default=None, description="a GitHub App, instead of token")
 
     @model_validator(mode="after")
     def _one(self) -> Self:

@@ -104,4 +104,6 @@ class Repository(Settings):
             raise ValueError(f"a repository on {self.forge} needs url, and no path")
         if self.forge != "local" and self.credential is None:
             raise ValueError(f"a repository on {self.forge} needs a credential")
+        if self.forge != "github" and any(one and one.app for one in (self.credential, self.push_credential)):
+            raise ValueError(f"a GitHub App is for github; a repository on {self.forge} takes a token")
         return self

@@ -1,0 +1,53 @@
+"""Looks at files that the settings name: whether another user could change what the broker runs, reads or trusts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def program(path: Path, uid: int) -> str | None:
+    """Why the broker, run as ``uid``, must not run this file; None if it may."""
+    try:
+        info = path.stat()
+    except OSError as error:
+        return f"cannot be found ({error.strerror})"
+    if not stat.S_ISREG(info.st_mode):
+        return "is no file"
+    if not info.st_mode & 0o111:
+        return f"is not executable: chmod +x {path}"
+    return _changeable(path.resolve(), uid)
+
+
+def secret(path: Path, uid: int) -> str | None:
+    """Why the broker, run as ``uid``, would not read a secret from this file; None if it would."""
+    try:
+        info = path.lstat()
+    except OSError as error:
+        return f"cannot be found ({error.strerror})"
+    if not stat.S_ISREG(info.st_mode):
+        return "is not a plain file"
+    if info.st_uid != uid:
+        return f"belongs to uid {info.st_uid}: chown {uid} {path}"
+    if info.st_mode & 0o077:
+        return f"can be read by other users: chmod 600 {path}"
+    return _changeable(path.parent.resolve(), uid)
+
+
+def trusted(path: Path, uid: int) -> str | None:
+    """Why the broker, run as ``uid``, must not trust this file's content; None if it may."""
+    if not path.is_file() or not os.access(path, os.R_OK):
+        return "is no file that can be read"
+    return _changeable(path.resolve(), uid)
+
+
+def _changeable(path: Path, uid: int) -> str | None:
+    for place in (path, *path.parents):
+        info = place.stat()
+        if info.st_uid not in {0, uid}:
+            return f"can be changed by uid {info.st_uid}, who owns {place}: chown root {place}"
+        others_write = info.st_mode & 0o022 and not (info.st_mode & stat.S_ISVTX and place != path)
+        if others_write:
+            return f"can be changed by other users, who may write to {place}: chmod go-w {place}"
+    return None

@@ -61,6 +61,10 @@ def encoded(house, task="t1", **more):
 
 PERSONS = [
     ("POST", "/v1/grant"),
+    ("GET", "/v1/grants"),
+    ("POST", "/v1/grants/x/revoke"),
+    ("GET", "/v1/stops"),
+    ("POST", "/v1/stops"),
     ("GET", "/v1/log"),
     ("GET", "/v1/outbox"),
     ("GET", "/v1/outbox/x"),
@@ -69,7 +73,15 @@ PERSONS = [
     ("GET", "/v1/pulls/demo/1"),
     ("POST", "/v1/pulls/demo/1/merge"),
 ]
-COORDINATORS = [("POST", "/v1/mirror"), ("POST", "/v1/propose"), ("POST", "/v1/explain")]
+COORDINATORS = [
+    ("POST", "/v1/mirror"),
+    ("POST", "/v1/propose"),
+    ("POST", "/v1/explain"),
+    ("POST", "/v1/issue"),
+    ("POST", "/v1/pull"),
+    ("POST", "/v1/comment"),
+    ("GET", "/v1/events"),
+]
 BOTH = [("GET", "/v1/proposals/x"), ("GET", "/v1/repositories")]
 
 

@@ -30,7 +30,10 @@ from broker.forge.base import Forge, Tracker
 from broker.forge.local import LocalForge
 from broker.forge.local_tracker import LocalTracker
 from broker.instance import alone
+from broker.judge.selftest import prove
 from broker.person_wire import StopRequest
+from broker.provenance.signing import Signer
+from broker.provenance.store import Provenance
 from broker.service.service import Service, assemble
 from broker.service.ward import Current
 from broker.vault.app import Target
@@ -58,6 +61,7 @@ def serve(live: Live, *, standby: bool = False) -> None:
     ):
         live.listen(lambda event, fields: _report(service, event, fields))
         service.audit.append("start", uid=os.geteuid(), repositories=",".join(sorted(config.repositories)))
+        service.audit.append("git-proved", **prove(config.state).fields())
         left = 0
         try:
             service.reconcile()
@@ -118,7 +122,7 @@ def build(
     settings as they are now.
     """
     redactor = redactor or Redactor()
-    audit = Audit(config.state / "audit.log")
+    audit = Audit(config.state / "audit.log", redact=redactor)
     vault = Vault(config.state, redactor, audit.append)
     if forges is None or trackers is None:
         made = {name: _parts(name, config, vault) for name in config.repositories}
@@ -129,8 +133,15 @@ def build(
             _require_usable(name, path, forge)
     watch = planted(config.canary, config.state, audit.append) if config.canary else None
     mint = Mint(vault.signing_key())
+    provenance = Provenance(config.state, Signer(vault.provenance_key()))
     service = assemble(
-        current or (lambda: config), mint=mint, audit=audit, forges=forges, trackers=trackers, watch=watch or never
+        current or (lambda: config),
+        mint=mint,
+        audit=audit,
+        provenance=provenance,
+        forges=forges,
+        trackers=trackers,
+        watch=watch or never,
     )
     if watch is not None:
         watch.stop_by(functools.partial(_stop_all, service))

@@ -194,8 +194,8 @@ def log(
 ) -> None:
     """Show the log, or verify its chain."""
     if verify:
-        number, last = audit.verify(loading.load(config_file).state / "audit.log")
-        out.print(f"{number} lines, unbroken; last hash {last}")
+        head = audit.verify(loading.load(config_file).state / "audit.log")
+        out.print(f"{head.number} lines, unbroken; last hash {head.hash}")
         return
     with Client(socket) as client:
         while entries := client.log(after).entries:

@@ -33,11 +33,13 @@ class PersonDoor:
                 ("GET", "/v1/stops", _ROLE, self._stops),
                 ("POST", "/v1/stops", _ROLE, self._stop),
                 ("GET", "/v1/log", _ROLE, self._log),
+                ("GET", "/v1/log/head", _ROLE, self._log_head),
                 ("GET", "/v1/outbox", _ROLE, self._outbox),
                 ("GET", "/v1/outbox/{id}", _ROLE, self._kept),
                 ("POST", "/v1/outbox/{id}/discard", _ROLE, self._discard),
                 ("GET", "/v1/pulls/{repository}", _ROLE, self._pulls),
                 ("GET", "/v1/pulls/{repository}/{number:int}", _ROLE, self._pull),
+                ("GET", "/v1/pulls/{repository}/{number:int}/commit", _ROLE, self._commit),
                 ("POST", "/v1/pulls/{repository}/{number:int}/merge", _ROLE, self._merge),
                 *Shared(self._service, self._guard).table(),
             )
@@ -63,6 +65,11 @@ class PersonDoor:
     async def _log(self, request: Request) -> Response:
         return answer(await self._guard.call(self._service.log, int(request.query_params.get("after", "0"))))
 
+    async def _log_head(self, request: Request) -> Response:
+        number = request.query_params.get("number")
+        head = await self._guard.call(self._service.records.log_head, None if number is None else int(number))
+        return Response(head, media_type="application/json")
+
     async def _outbox(self, _request: Request) -> Response:
         return answer(await self._guard.call(self._service.proposals.outbox))
 
@@ -80,6 +87,11 @@ class PersonDoor:
     async def _pull(self, request: Request) -> Response:
         where = request.path_params
         return answer(await self._guard.call(self._service.pulls.show, where["repository"], where["number"]))
+
+    async def _commit(self, request: Request) -> Response:
+        where = request.path_params
+        raw = await self._guard.call(self._service.records.commit, where["repository"], where["number"])
+        return Response(raw, media_type="application/x-git-commit")
 
     async def _merge(self, request: Request) -> Response:
         where, by = request.path_params, uid_of(request)

@@ -24,6 +24,8 @@ class Shared:
             ("GET", "/v1/health", (), self._health),
             ("GET", "/v1/repositories", EITHER, self._repositories),
             ("GET", "/v1/proposals/{id}", EITHER, self._status),
+            ("GET", "/v1/provenance/{repository}/{number:int}", EITHER, self._provenance),
+            ("GET", "/v1/key", EITHER, self._key),
         )
 
     async def _health(self, request: Request) -> Response:
@@ -32,6 +34,14 @@ class Shared:
 
     async def _repositories(self, _request: Request) -> Response:
         return answer(await self._guard.call(self._service.reads.repositories))
+
+    async def _provenance(self, request: Request) -> Response:
+        where, commit = request.path_params, request.query_params.get("commit")
+        found = await self._guard.call(self._service.records.provenance, where["repository"], where["number"], commit)
+        return Response(found, media_type="application/json")
+
+    async def _key(self, _request: Request) -> Response:
+        return answer(await self._guard.call(self._service.records.key))
 
     async def _status(self, request: Request) -> Response:
         return answer(await self._guard.call(self._service.proposals.status, request.path_params["id"]))

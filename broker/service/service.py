@@ -16,11 +16,14 @@ from broker.judge.scan.scanner import Scanner
 from broker.outbox.grants import GrantStore
 from broker.outbox.store import OutboxStore
 from broker.person_wire import LogPage
+from broker.provenance.store import Provenance
+from broker.service.delivering import Delivering
 from broker.service.events import Events
 from broker.service.grants import Grants
 from broker.service.proposals import Proposals
 from broker.service.pulls import Pulls
 from broker.service.reads import Reads
+from broker.service.records import Records
 from broker.service.stops import Stops
 from broker.service.ward import Current, Desk, Wards
 
@@ -36,6 +39,7 @@ class Service:
     reads: Reads
     pulls: Pulls
     events: Events
+    records: Records
 
     @property
     def audit(self) -> Audit:
@@ -44,7 +48,7 @@ class Service:
 
     def log(self, after: int) -> LogPage:
         """The log from a number on."""
-        return LogPage(entries=self.audit.page(after))
+        return self.records.log(after)
 
     def reconcile(self) -> None:
         """Finishes what a kill interrupted. Called at start, before the first connection."""
@@ -63,6 +67,7 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
     *,
     mint: Mint,
     audit: Audit,
+    provenance: Provenance,
     forges: Mapping[str, Forge],
     trackers: Mapping[str, Tracker],
     clock: Callable[[], float] = time.time,
@@ -79,6 +84,7 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
         quarantine=Quarantine(config.state / "quarantine"),
         scanner=Scanner(),
         clock=clock,
+        provenance=provenance,
         watch=watch,
     )
     stops = Stops(desk, config.state)
@@ -88,8 +94,9 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
         desk=desk,
         grants=grants,
         stops=stops,
-        proposals=Proposals(desk, grants, stops),
+        proposals=Proposals(desk, grants, Delivering(desk, grants, stops)),
         reads=Reads(desk, grants),
         pulls=Pulls(desk),
         events=Events(desk, grants, store, stops, Ledger(config.state)),
+        records=Records(desk),
     )

@@ -18,6 +18,7 @@ from broker.judge.quarantine import Quarantine
 from broker.judge.scan.scanner import Scanner
 from broker.mirror import Mirror
 from broker.outbox.store import OutboxStore
+from broker.provenance.store import Provenance
 
 Current = Callable[[], BrokerConfig]
 """The settings as they are now. A call asks once at its start and keeps to that answer."""
@@ -40,6 +41,13 @@ class Ward:
         if found is None:
             raise AbsentError(f"{self.name} is no longer among the broker's repositories", "the operator names it")
         return found
+
+    def object_format(self) -> str:
+        """Of its objects, as the mirror was made; the forge is asked only where there is none (any more)."""
+        try:
+            return "sha256" if self.mirror.git.hash_bytes == 32 else "sha1"
+        except FileNotFoundError:
+            return self.forge.object_format()
 
 
 class Wards:
@@ -77,4 +85,5 @@ class Desk:
     quarantine: Quarantine
     scanner: Scanner
     clock: Callable[[], float]
+    provenance: Provenance
     watch: Callable[[str, bytes], bool] = never

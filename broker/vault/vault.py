@@ -7,9 +7,11 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from pydantic import SecretBytes, SecretStr
 
 from broker.config.credential import Credential, Source
@@ -35,27 +37,23 @@ class Vault:
 
     def __init__(self, state: Path, redactor: Redactor, record: Callable[..., object] = _unrecorded) -> None:
         self._key_file = state / "signing.key"
+        self._provenance_file = state / "provenance.key"
         self._redactor = redactor
         self._record = record
         self._seen: set[tuple[str, Scope, str]] = set()
 
     def signing_key(self) -> SecretBytes:
         """The key of the capabilities, made at first start with mode 0600. Raises ConfigError if others can read it."""
-        try:
-            handle = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-                file.flush()
-                os.fsync(handle)
-        key = read_private(self._key_file)
+        key = _kept(self._key_file, functools.partial(secrets.token_bytes, _KEY_BYTES))
         if len(key) != _KEY_BYTES:
             raise ConfigError(
                 f"{self._key_file} is not a signing key", "remove it; all capabilities must be granted anew"
             )
         return SecretBytes(key)
+
+    def provenance_key(self) -> SecretBytes:
+        """The Ed25519 key (PEM, PKCS 8) that statements are signed with, made and kept like the other one."""
+        return SecretBytes(_kept(self._provenance_file, _new_pem))
 
     def lender(self, repository: str, credential: Credential | None, target: Target | None = None) -> Lend:
         """Lends one repository's credential; ``target`` is what an App's tokens are for.
@@ -103,6 +101,25 @@ class Vault:
 def fingerprint(secret: SecretStr) -> str:
     """What a log may tell of a secret: twelve hexadecimal digits of its SHA-256."""
     return hashlib.sha256(secret.get_secret_value().encode()).hexdigest()[:12]
+
+
+def _kept(path: Path, make: Callable[[], bytes]) -> bytes:
+    """A key of the broker's own: made once, whole or not at all, and never replaced."""
+    if not path.exists():
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(make())
+            file.flush()
+            os.fsync(handle)
+        with suppress(FileExistsError):
+            os.link(draft, path)  # refuses to replace what another has made meanwhile
+        draft.unlink()
+    return read_private(path)
+
+
+def _new_pem() -> bytes:
+    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 @contextmanager

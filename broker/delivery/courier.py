@@ -90,9 +90,7 @@ class Courier:
         # What was said once is said again: a policy that changed meanwhile would give another commit.
         words = json.loads(done)["message"] if done else message(self._delivery)
         store, at = self._tools.store, int(self._delivery.kept.at)
-        self._commit = store.commit_tree(
-            proposal.tree, (proposal.base_commit,), words, self._delivery.identity, at
-        )
+        self._commit = store.commit_tree(proposal.tree, (proposal.base_commit,), words, self._delivery.identity, at)
         if store.tree_of(self._commit) != proposal.tree:
             raise BrokerError(f"the rebuilt commit {self._commit} does not hold the sealed tree {proposal.tree}")
         self._tools.outbox.pushing(proposal.id, self._commit)

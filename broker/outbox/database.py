@@ -1,4 +1,4 @@
-"""One SQLite file and who may write to it: the process that opened it last. Everything is on disk before a call returns.
+"""One SQLite file and who may write to it: the process that opened it last. A write is on disk before a call returns.
 
 A process takes the next epoch when it opens the file, and every write is made under the condition that it is still
 the newest: a broker that was taken for dead, or whose lock was lost, cannot act on what another has taken over.

@@ -49,7 +49,7 @@ class Approved:
 
 @dataclass(frozen=True)
 class Own:
-    """A pull request that was delivered: every commit that the broker put on its branch, and how often it followed up."""
+    """A delivered pull request: the commits that the broker put on its branch, and how often it followed up."""
 
     number: int
     task: str

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from broker.capability import Rights, Verb
 from broker.config.repository import Repository
-from broker.errors import CapabilityError, ConflictError
+from broker.errors import AbsentError, CapabilityError, ConflictError
 from broker.forge.base import Visibility
 from broker.judge.policy import may_aim_at
 from broker.outbox.grants import Granted, GrantStore
@@ -120,6 +120,21 @@ class Grants:
     def refund(self, rights: Rights, proposal: str) -> None:
         """Takes a use back that led to nothing kept."""
         self._store.refund(rights, proposal)
+
+    def withdrawn(self, rights: Rights) -> Finding | None:
+        """Whether a person took the grant back after the proposal was taken in."""
+        try:
+            self._store.require(rights)
+        except CapabilityError as error:
+            return Finding(rule="grant-withdrawn", message=str(error), mend=error.mend)
+        return None
+
+    def giver(self, rights: Rights) -> str:
+        """Who gave the grant, "uid:N" or "forge:LOGIN"; empty once that is forgotten."""
+        try:
+            return self._store.get(rights.grant).by
+        except AbsentError:
+            return ""
 
     def leak(self, rights: Rights) -> Finding | None:
         """The visibility rule by what the forges say now. Raises ForgeError, AbsentError."""

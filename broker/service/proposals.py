@@ -1,19 +1,24 @@
-"""Proposals, from arrival to verdict: judged, kept, delivered once."""
+"""Proposals, from arrival to verdict: kept, judged, delivered once. What cannot go out now waits and is lost never."""
 
 from __future__ import annotations
 
 from broker.capability import Rights
-from broker.config.settings import BrokerConfig
-from broker.delivery.push import Delivery, deliver, order, rebuild
-from broker.errors import AbsentError, BrokerError, ConflictError, OutboxFullError
-from broker.gitdir import GitDir
-from broker.judge.inspection import Inspection, inspect
+from broker.delivery.verdict import left, never_passes, waits
+from broker.errors import (
+    AbsentError,
+    BrokerError,
+    BudgetError,
+    ConflictError,
+    FencedError,
+    OutboxFullError,
+    StoppedError,
+)
 from broker.judge.policy import fingerprint
-from broker.judge.quarantine import take
-from broker.outbox.store import Kept
-from broker.person_wire import KeptProposal, Outbox
+from broker.outbox.rows import Approved, Kept
+from broker.person_wire import Approval, KeptProposal, Outbox
+from broker.service.delivering import Delivering, Outgoing
 from broker.service.grants import Grants
-from broker.service.stops import Stops
+from broker.service.judging import Case, Judging
 from broker.service.ward import Desk, Ward
 from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
 
@@ -23,10 +28,11 @@ _MAX_FILES_SHOWN = 1000
 class Proposals:
     """The verbs about one's own work, the coordinator's and a person's."""
 
-    def __init__(self, desk: Desk, grants: Grants, stops: Stops) -> None:
+    def __init__(self, desk: Desk, grants: Grants, delivering: Delivering) -> None:
         self._desk = desk
         self._grants = grants
-        self._stops = stops
+        self._judging = Judging(desk, grants)
+        self._delivering = delivering
 
     # --- a person's verbs
 
@@ -40,121 +46,181 @@ class Proposals:
 
     def discard(self, proposal: str, by_uid: int) -> KeptProposal:
         """Removes the content of a refused one."""
-        discarded = self._desk.outbox.discard(proposal)
+        with self._ward_of(self._desk.outbox.get(proposal)).lock:
+            discarded = self._desk.outbox.discard(proposal)
         self._desk.audit.append("discard", proposal=proposal, uid=by_uid, tree=discarded.tree)
         return discarded
+
+    def approve(self, proposal: str, word: Approval, by_uid: int) -> Receipt | Refusal:
+        """Delivers exactly the content that ``digest`` names, past the findings that the person was shown.
+
+        Again is no harm. A finding that is new by then is not covered: another refusal names it. Raises AbsentError
+        and ConflictError (another digest, not refused, never to be approved), StoppedError, BudgetError, ForgeError.
+        """
+        ward = self._ward_of(self._desk.outbox.get(proposal))
+        with ward.lock:
+            kept = self._desk.outbox.get(proposal)
+            _require_digest(kept, word.digest)
+            if isinstance(kept.verdict, Refusal):
+                self._approved(kept, kept.verdict, word, by_uid)
+            elif kept.verdict is None and self._desk.outbox.approval(kept) is None:
+                raise ConflictError(f"proposal {proposal} is not refused: {kept.reason or kept.state}", "ask again")
+            return kept.verdict if isinstance(kept.verdict, Receipt) else self._tried(ward, proposal)
+
+    def _approved(self, kept: Kept, refusal: Refusal, word: Approval, by_uid: int) -> None:
+        if never := never_passes(refusal.findings):
+            raise ConflictError(f"proposal {kept.id} can never be approved: {never.message}", never.mend)
+        if not kept.size:
+            raise AbsentError(f"the content of proposal {kept.id!r} is no longer kept", "propose it again")
+        covers = frozenset((finding.rule, finding.path) for finding in refusal.findings)
+        said = Approved(kept.digest, by_uid, self._desk.clock(), word.note, covers)
+        rules = ",".join(sorted({rule for rule, _ in covers}))
+        self._desk.audit.append("approve", proposal=kept.id, uid=by_uid, digest=kept.digest, rules=rules,
+                                note=word.note)  # fmt: skip
+        self._desk.outbox.approve(kept.id, said)
 
     # --- the coordinator's verbs
 
     def propose(self, proposal: Proposal, pack: bytes) -> Receipt | Refusal:
-        """Judges, and pushes what passes. The same proposal id always ends in the same verdict and one pull request."""
+        """Judges, and delivers what passes. The same proposal id always ends in the same verdict, one pull request.
+
+        Raises StoppedError and BudgetError where it has to wait; it is kept and goes on by itself, or when asked again.
+        """
         rights = self._grants.rights_for(proposal, "propose")
         ward = self._desk.wards.get(rights.repository)
         with ward.lock:
-            if known := self._known(proposal, rights):
-                return known
-            self._stops.require_running(ward.name)
-            outbox, audit = self._desk.outbox, self._desk.audit
-            kept = outbox.find(proposal.id) or self._keep(proposal, pack, rights)
-            audit.append("proposal", proposal=proposal.id, grant=rights.grant, repository=ward.name,
-                         task=proposal.task, tree=proposal.tree, bytes=len(pack))  # fmt: skip
-            try:
-                return self._finish(ward, kept)
-            except BrokerError as error:  # it stays in the outbox; the same id may be proposed again
-                audit.append("failed", proposal=proposal.id, reason=str(error))
-                raise
+            kept = self._known(proposal, rights) or self._keep(proposal, pack, rights)
+            return kept.verdict or self._tried(ward, kept.id)
 
     def explain(self, proposal: Proposal, pack: bytes) -> Explanation:
         """The verdict that propose would give, and the files; nothing is kept, spent or pushed."""
         rights = self._grants.rights_for(proposal, "explain")
         ward = self._desk.wards.get(rights.repository)
-        with self._desk.quarantine.open(ward.mirror.git, ward.forge.object_format()) as store:
-            seen = self._judge(ward, self._desk.current(), store, proposal, pack)
+        known = self._desk.outbox.find(proposal.id)
+        case = Case(ward, ward.settings(), rights, proposal, pack, known.commit if known else None)
+        with self._desk.quarantine.open(ward.mirror.git, ward.object_format()) as store:
+            seen = self._judging.judge(case, store)
+        findings = (*seen.findings, *self._shut(case))
         files = tuple(f"{change.kind} {change.path}" for change in seen.changes[:_MAX_FILES_SHOWN])
-        return Explanation(allowed=not seen.findings, findings=seen.findings, files=files)
+        return Explanation(allowed=not left(findings, None), findings=findings, files=files)
+
+    def _shut(self, case: Case) -> tuple[Finding, ...]:
+        try:
+            self._delivering.require_open(case.ward, case.settings, case.rights, extends=case.proposal.update)
+        except (StoppedError, BudgetError) as error:
+            rule = "stopped" if isinstance(error, StoppedError) else "over-budget"
+            return (Finding(rule=rule, message=str(error), mend=error.mend),)
+        return ()
 
     def status(self, proposal: str) -> Receipt | Refusal:
         """The verdict. Raises AbsentError while there is none."""
-        verdict = self._desk.outbox.get(proposal).verdict
-        if verdict is None:
-            raise AbsentError(f"proposal {proposal!r} is still being worked on", "ask again, or propose it again")
-        return verdict
+        kept = self._desk.outbox.get(proposal)
+        if kept.verdict is None:
+            why = f"waits: {kept.reason}" if kept.reason else "is still being worked on"
+            raise AbsentError(f"proposal {proposal!r} {why}", "ask again, or propose it again")
+        return kept.verdict
+
+    # --- what nobody asks for
 
     def reconcile(self) -> None:
-        """Finishes what a kill interrupted. Called at start, before the first connection."""
+        """Finishes what a kill interrupted. Called at start, before the first connection. Raises FencedError."""
         self._desk.quarantine.sweep()
+        self.resume("reconciled")
+
+    def resume(self, event: str = "resumed") -> int:
+        """Goes on with all that waits or failed, oldest first, and returns how many got a verdict.
+
+        Raises FencedError: then this broker is no longer the one to do it.
+        """
+        done = 0
         for kept in self._desk.outbox.unfinished():
             try:
-                ward = self._desk.wards.get(kept.repository)
-                with ward.lock:
-                    self._finish(ward, kept)
+                if self._resumed(kept):
+                    self._desk.audit.append(event, proposal=kept.id)
+                    done += 1
+            except FencedError:
+                raise
             except BrokerError as error:
-                self._desk.audit.append("not-reconciled", proposal=kept.id, reason=str(error))
-            else:
-                self._desk.audit.append("reconciled", proposal=kept.id)
+                if not isinstance(error, StoppedError | BudgetError):
+                    self._desk.audit.append(f"not-{event}", proposal=kept.id, reason=str(error))
+        return done
+
+    def _resumed(self, kept: Kept) -> bool:
+        ward = self._ward_of(kept)
+        with ward.lock:
+            now = self._desk.outbox.get(kept.id)
+            if now.verdict is not None:
+                return False
+            self._delivering.require_open(ward, ward.settings(), now.rights, extends=now.update)
+            self._finish(ward, now)
+            return True
 
     # --- steps
+
+    def _ward_of(self, kept: Kept) -> Ward:
+        return self._desk.wards.get(kept.repository)
+
+    def _known(self, proposal: Proposal, rights: Rights) -> Kept | None:
+        """The row of the same id, or of the same content under another id."""
+        kept = self._desk.outbox.find(proposal.id)
+        if kept is None:
+            return self._desk.outbox.twin(proposal, rights.repository)
+        same = (kept.repository, kept.task, kept.base_commit, kept.tree, kept.update)
+        if same != (rights.repository, proposal.task, proposal.base_commit, proposal.tree, proposal.update):
+            raise ConflictError(f"proposal id {proposal.id!r} was used for something else", "use a new id")
+        return kept
 
     def _keep(self, proposal: Proposal, pack: bytes, rights: Rights) -> Kept:
         self._grants.spend(rights, proposal.id)
         try:
-            return self._desk.outbox.keep(proposal, pack, rights)
+            kept = self._desk.outbox.keep(proposal, pack, rights)
         except OutboxFullError:
             self._grants.refund(rights, proposal.id)
             raise
+        self._desk.audit.append("proposal", proposal=proposal.id, grant=rights.grant, repository=rights.repository,
+                                task=proposal.task, tree=proposal.tree, bytes=len(pack))  # fmt: skip
+        return kept
 
-    def _known(self, proposal: Proposal, rights: Rights) -> Receipt | Refusal | None:
-        kept = self._desk.outbox.find(proposal.id)
-        if kept is not None:
-            same = (kept.repository, kept.task, kept.base_commit, kept.tree)
-            if same != (rights.repository, proposal.task, proposal.base_commit, proposal.tree):
-                raise ConflictError(f"proposal id {proposal.id!r} was used for something else", "use a new id")
-            return kept.verdict
-        done = self._desk.outbox.twin(proposal, rights.repository)
-        return done.verdict if done else None
+    def _tried(self, ward: Ward, proposal: str) -> Receipt | Refusal:
+        kept = self._desk.outbox.get(proposal)
+        try:
+            return self._finish(ward, kept)
+        except (StoppedError, BudgetError) as error:
+            self._desk.outbox.waits(proposal, str(error))
+            self._desk.audit.append("waiting", proposal=proposal, reason=str(error))
+            raise
+        except BrokerError as error:  # it stays in the outbox and is tried again
+            self._desk.audit.append("failed", proposal=proposal, reason=str(error))
+            raise
 
     def _finish(self, ward: Ward, kept: Kept) -> Receipt | Refusal:
-        self._stops.require_running(ward.name)
-        config = self._desk.current()
         proposal, pack = self._desk.outbox.content(kept)
-        delivery = Delivery(kept.rights, proposal, kept.at)
-        with self._desk.quarantine.open(ward.mirror.git, ward.forge.object_format()) as store:
-            seen = self._judge(ward, config, store, proposal, pack)
-            if seen.findings:
-                verdict: Receipt | Refusal = self._refusal(config, kept, seen.findings)
+        case = Case(ward, ward.settings(), kept.rights, proposal, pack, kept.commit)
+        approved = self._desk.outbox.approval(kept)
+        self._delivering.require_running(ward)
+        with self._desk.quarantine.open(ward.mirror.git, ward.object_format()) as store:
+            seen = self._judging.judge(case, store)
+            verdict: Receipt | Refusal | Finding
+            if left(seen.findings, approved):
+                verdict = self._refusal(case, kept, seen.findings)
             else:
-                verdict = self._push(ward, config, store, delivery)
+                self._delivering.require_open(ward, case.settings, case.rights, extends=kept.update)
+                site = self._judging.site(case)
+                out = Outgoing(case, site, kept, store, seen, approved, self._desk.current().identity)
+                verdict = self._delivering.deliver(out)
+        if isinstance(verdict, Finding):
+            verdict = self._refusal(case, kept, (verdict,))
         self._desk.outbox.settle(verdict)
         return verdict
 
-    def _judge(self, ward: Ward, config: BrokerConfig, store: GitDir, proposal: Proposal, pack: bytes) -> Inspection:
-        policy = config.repositories[ward.name].policy
-        if rejected := take(store, pack, policy):
-            return Inspection((), rejected)
-        return inspect(store, ward.mirror.git, proposal.base_commit, proposal.tree, policy, self._desk.scanner)
-
-    def _push(self, ward: Ward, config: BrokerConfig, store: GitDir, delivery: Delivery) -> Receipt | Refusal:
-        settings, audit = config.repositories[ward.name], self._desk.audit
-        proposal, policy = delivery.proposal, fingerprint(settings.policy)
-        commit = rebuild(store, delivery, settings, config.identity)
-        self._desk.outbox.pushing(proposal.id, commit)
-        audit.append("push", proposal=proposal.id, commit=commit, branch=delivery.rights.branch, policy=policy)
-        facts = {"base": proposal.base_commit, "tree": proposal.tree, "policy": policy, "proposal": proposal.id}
-        ordered = order(delivery, commit, settings, facts)
-        pull = deliver(ward.forge, store, commit, ordered, settings.branch_prefix)
-        if isinstance(pull, Finding):
-            return self._refusal(config, self._desk.outbox.get(proposal.id), (pull,))
-        audit.append("pull-request", proposal=proposal.id, repository=ward.name, number=pull.number, commit=commit)
-        return Receipt(
-            proposal=proposal.id,
-            pull_request=f"{ward.name}#{pull.number}",
-            number=pull.number,
-            branch=pull.branch,
-            commit=commit,
-        )
-
-    def _refusal(self, config: BrokerConfig, kept: Kept, findings: tuple[Finding, ...]) -> Refusal:
+    def _refusal(self, case: Case, kept: Kept, findings: tuple[Finding, ...]) -> Refusal:
         rules = ",".join(sorted({finding.rule for finding in findings}))
-        policy = fingerprint(config.repositories[kept.repository].policy)
+        policy = fingerprint(case.settings.policy)
         self._desk.audit.append("refusal", proposal=kept.id, rules=rules, first=findings[0].message, policy=policy)
-        return Refusal(proposal=kept.id, findings=findings)
+        return Refusal(proposal=kept.id, findings=findings, digest=kept.digest, waits=waits(findings))
+
+
+def _require_digest(kept: Kept, digest: str) -> None:
+    if digest != kept.digest:
+        mend = f"look at it again: its digest is {kept.digest[:12]}..."
+        raise ConflictError(f"the digest names other content than proposal {kept.id} holds", mend)

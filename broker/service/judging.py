@@ -1,0 +1,107 @@
+"""From what arrived to every finding about it at once: the same way for propose, explain, approve and a later try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from broker.capability import Rights
+from broker.config.repository import Repository
+from broker.delivery.site import Site, bars_judging
+from broker.delivery.verdict import never_passes
+from broker.errors import AbsentError
+from broker.gitdir import GitDir
+from broker.judge.hook import HookFacts, ask, files_of
+from broker.judge.inspection import Inspection, inspect
+from broker.judge.quarantine import take
+from broker.service.grants import Grants
+from broker.service.ward import Desk, Ward
+from broker.wire import Finding, Proposal
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is judged, and by which settings. ``pushed`` is the commit that it may have on its branch already."""
+
+    ward: Ward
+    settings: Repository
+    rights: Rights
+    proposal: Proposal
+    pack: bytes
+    pushed: str | None = None
+
+
+class Judging:
+    """Judges. Keeps nothing, changes nothing."""
+
+    def __init__(self, desk: Desk, grants: Grants) -> None:
+        self._desk = desk
+        self._grants = grants
+
+    def site(self, case: Case) -> Site:
+        """Where it would go."""
+        own = self._desk.outbox.own(case.ward.name)
+        ours = tuple(one for one in own if (one.task, one.branch) == (case.rights.task, case.rights.branch))
+        return Site(case.ward.forge, case.ward.mirror, case.rights, ours)
+
+    def judge(self, case: Case, store: GitDir) -> Inspection:
+        """Every finding: place, pack, content, the operator's hook, the visibility rule. Raises ForgeError."""
+        before = self.site(case).against(case.proposal, case.settings, case.pushed)
+        if bars_judging(before, case.proposal):
+            return Inspection((), before)
+        if absent := self._base(case):
+            return Inspection((), (*before, absent))
+        seen = self._content(case, store)
+        found = [*seen.findings, *before, *self._rights(case)]
+        if case.settings.policy.approval:
+            found.append(_everybody_waits())
+        if not never_passes(found) and (said := self._hook(case, seen, tuple(found))):
+            found.append(said)
+        return replace(seen, findings=tuple(found))
+
+    @staticmethod
+    def _base(case: Case) -> Finding | None:
+        """An update's base is fetched here; a granted one is there since it was granted, unless the mirror was lost."""
+        git, wanted = case.ward.mirror.git, case.proposal.base_commit
+        if git.commit_of(wanted) is None:
+            branch = case.rights.branch if case.proposal.update else case.rights.base
+            try:
+                case.ward.mirror.refresh(branch)
+            except AbsentError as error:
+                return Finding(rule="base-gone", message=str(error), mend="submit it on another base")
+        if git.commit_of(wanted) is None:
+            message = f"the commit {wanted} that this was built on is no longer there"
+            return Finding(rule="base-gone", message=message, mend="submit it on the base as it is now")
+        return None
+
+    def _content(self, case: Case, store: GitDir) -> Inspection:
+        policy, proposal = case.settings.policy, case.proposal
+        if rejected := take(store, case.pack, policy):
+            return Inspection((), rejected)
+        desk = self._desk
+        return inspect(
+            store, case.ward.mirror.git, proposal.base_commit, proposal.tree, policy, desk.scanner, desk.watch
+        )
+
+    def _rights(self, case: Case) -> list[Finding]:
+        return [found for found in (self._grants.withdrawn(case.rights), self._grants.leak(case.rights)) if found]
+
+    @staticmethod
+    def _hook(case: Case, seen: Inspection, found: tuple[Finding, ...]) -> Finding | None:
+        proposal = case.proposal
+        facts = HookFacts(
+            repository=case.ward.name,
+            base=case.rights.base,
+            base_commit=proposal.base_commit,
+            tree=proposal.tree,
+            task=proposal.task,
+            title=proposal.title,
+            body=proposal.body,
+            files=files_of(seen.changes, seen.sizes),
+            findings=found,
+        )
+        return ask(case.settings.policy, facts)
+
+
+def _everybody_waits() -> Finding:
+    message = "a person approves every proposal for this repository before it is pushed"
+    return Finding(rule="approval", severity="ask", message=message, mend="swarm-broker approve")

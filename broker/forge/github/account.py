@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.errors import ForgeError
 from broker.forge.github.place import Place
-from broker.forge.github.reading import inner, text
+from broker.forge.reading import inside, login
 from broker.forge.rest.door import Door, Visit
 from broker.forge.rest.problems import Reason
 from broker.scope import Scope
@@ -35,9 +35,7 @@ class Account:
 
     def _of_user(self, visit: Visit) -> str | None:
         try:
-            return (
-                text(visit.get(self._place.user, doing="the credential's account").mapping().get("login"), 100) or None
-            )
+            return login(visit.get(self._place.user, doing="the credential's account").mapping().get("login")) or None
         except ForgeError as error:
             if error.reason in _NOT_TOLD:  # an installation of an App is no user
                 return None
@@ -52,4 +50,4 @@ class Account:
             if error.reason in _NOT_TOLD:
                 return None
             raise
-        return text(inner(told, "data", "viewer", "login"), 100) or None
+        return login(inside(told, "data", "viewer", "login")) or None

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.errors import ForgeError
 from broker.forge.base import Dressing
+from broker.forge.dressed import Complaints
 from broker.forge.github.place import Place
-from broker.forge.github.reading import text
+from broker.forge.reading import items, login
 from broker.forge.rest.door import Visit
 from broker.forge.rest.problems import Reason
-
-_TELLABLE = {Reason.INVALID, Reason.SCOPE, Reason.ABSENT, Reason.BRANCH, Reason.DUPLICATE, Reason.CONFLICT}
-_YOUNG = {Reason.ABSENT, Reason.INVALID}
 
 
 def put_on(visit: Visit, place: Place, number: int, dressing: Dressing, me: str | None) -> tuple[str, ...]:
     """Puts everything on that is asked for. Raises ForgeError where the forge is out of reach or order."""
-    told: list[str] = []
+    told = Complaints()
     if dressing.labels:
-        told += _tried("labels", lambda: _label(visit, place, number, dressing.labels))
+        with told.of("labels"):
+            _label(visit, place.repo("issues", number, "labels"), dressing.labels)
     reviewers = [one for one in dressing.reviewers if me is None or one.lower() != me.lower()]
-    told += [f"{one} cannot review what it opened itself" for one in dressing.reviewers if one not in reviewers]
-    told += _ask_for_review(
-        visit, place.repo("pulls", number, "requested_reviewers"), reviewers, dressing.team_reviewers
-    )
+    for one in set(dressing.reviewers) - set(reviewers):
+        told.add(f"{one} cannot review what it opened itself")
+    wanted = {"reviewers": reviewers, "team_reviewers": list(dressing.team_reviewers)}
+    if any(wanted.values()):
+        _ask_for_review(visit, place.repo("pulls", number, "requested_reviewers"), wanted, told)
     if dressing.assignees:
-        told += _assign(visit, place.repo("issues", number, "assignees"), dressing.assignees)
-    return tuple(told)
-
-
-def _tried(what: str, act: Callable[[], object]) -> list[str]:
-    try:
-        act()
-    except ForgeError as error:
-        if error.reason not in _TELLABLE:
-            raise
-        return [f"{what}: {error}"]
-    return []
+        with told.of("assignees"):
+            _assign(visit, place.repo("issues", number, "assignees"), dressing.assignees, told)
+    return told.all
 
 
 def _label(
     visit: Visit,
-    place: Place,
-    number: int,
+    path: str,
     labels: Sequence[str],
     pauses: Sequence[float] = (1.0, 3.0, 6.0),
     sleep: Callable[[float], None] = time.sleep,
@@ -53,37 +42,32 @@ def _label(
     """A pull request that was only just made may not be there yet for labels; gh-aw waits for it too."""
     for pause in (*pauses, None):
         try:
-            visit.post(place.repo("issues", number, "labels"), {"labels": list(labels)}, doing="labels", again=True)
+            visit.post(path, {"labels": list(labels)}, doing="put labels on", again=True)
         except ForgeError as error:
-            if pause is None or error.reason not in _YOUNG:
+            if pause is None or error.reason != Reason.ABSENT:
                 raise
             sleep(pause)
         else:
             return
 
 
-def _ask_for_review(visit: Visit, path: str, people: Sequence[str], teams: Sequence[str]) -> list[str]:
+def _ask_for_review(visit: Visit, path: str, wanted: Mapping[str, Sequence[str]], told: Complaints) -> None:
     """All at once; where one is refused GitHub takes nobody, so then one by one."""
-    if not people and not teams:
-        return []
-    wanted = {"reviewers": list(people), "team_reviewers": list(teams)}
-    if not _tried("reviewers", lambda: visit.post(path, wanted, doing="reviewers", again=True)):
-        return []
-    told: list[str] = []
+    together = Complaints()
+    with together.of("reviewers"):
+        visit.post(path, wanted, doing="ask for reviews", again=True)
+    if not together.all:
+        return
     for key, names in wanted.items():
         for name in names:
-            ask = functools.partial(visit.post, path, {key: [name]}, doing="ask for a review", again=True)
-            told += _tried(f"reviewer {name}", ask)
-    return told
+            with told.of(f"reviewer {name}"):
+                visit.post(path, {key: [name]}, doing="ask for a review", again=True)
 
 
-def _assign(visit: Visit, path: str, people: Sequence[str]) -> list[str]:
+def _assign(visit: Visit, path: str, people: Sequence[str], told: Complaints) -> None:
     """GitHub leaves out whom it cannot assign without a word, so its answer is compared."""
-    taken: set[str] = set()
-
-    def act() -> None:
-        answer = visit.post(path, {"assignees": list(people)}, doing="assignees", again=True).mapping()
-        for one in answer.get("assignees") or ():
-            taken.add(text(one.get("login") if isinstance(one, dict) else "", 100).lower())
-
-    return _tried("assignees", act) or [f"{one} cannot be assigned here" for one in people if one.lower() not in taken]
+    answer = visit.post(path, {"assignees": list(people)}, doing="assign", again=True).mapping()
+    taken = {login(one.get("login")).lower() for one in items(answer.get("assignees"))}
+    for one in people:
+        if one.lower() not in taken:
+            told.add(f"assignee {one}: cannot be assigned here")

@@ -11,7 +11,9 @@ from broker.forge.base import Dressing, Order, Status, Visibility, is_for
 from broker.forge.github.account import Account
 from broker.forge.github.dressing import put_on
 from broker.forge.github.place import Place
-from broker.forge.github.reading import inner, is_own, number, pull_of, text
+from broker.forge.github.reading import is_own, pull_of
+from broker.forge.reading import commit as commit_id
+from broker.forge.reading import inside, number
 from broker.forge.rest.door import Call, Door, Query, Visit
 from broker.forge.rest.problems import Reason
 from broker.forge.transport import Transport
@@ -58,7 +60,7 @@ class GitHubForge:
                 visit.get(self._place.repo(), doing="the repository")
                 return None
         told = found.mapping()
-        return text(inner(told, "object", "sha")) if told.get("ref") == f"refs/heads/{branch}" else None
+        return commit_id(inside(told, "object", "sha")) or None if told.get("ref") == f"refs/heads/{branch}" else None
 
     def fetch(self, branch: str, into: GitDir) -> str | None:
         """Brings the branch with its history."""
@@ -84,7 +86,7 @@ class GitHubForge:
     def _of_branch(self, visit: Visit, branch: str, base: str) -> list[dict[str, Any]]:
         query: Query = {"head": f"{self._place.owner}:{branch}", "base": base, "state": "all", "per_page": 100}
         found = visit.get(self._place.repo("pulls"), query, doing=f"pull requests of {branch}").list()
-        return [item for item in found if inner(item, "head", "ref") == branch and inner(item, "base", "ref") == base]
+        return [item for item in found if inside(item, "head", "ref") == branch and inside(item, "base", "ref") == base]
 
     def _is_own(self, item: dict[str, Any]) -> bool:
         return is_own(item, self._place, self._account.login())

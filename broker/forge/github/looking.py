@@ -11,9 +11,10 @@ from typing import Any
 
 from broker.forge.base import Seen
 from broker.forge.github.place import Place
-from broker.forge.github.reading import issue_number, moment, note_of, thread_of
+from broker.forge.github.reading import issue_number, note_of, thread_of
+from broker.forge.reading import at, number
 from broker.forge.rest.address import next_query
-from broker.forge.rest.door import Call, Visit
+from broker.forge.rest.door import Query, Visit
 
 _PAGES = 5
 _OVERLAP = 60.0  # seconds: what shows up late, with a time before the newest that was seen
@@ -56,28 +57,34 @@ def look(visit: Visit, place: Place, marks: Mapping[str, str]) -> Seen:
 
 
 def _since(visit: Visit, path: str, marks: Mapping[str, str], name: str, query: dict[str, str]) -> Found:
+    """Page by page, each asked for from the last item's time on, so that nothing slips past a page's end.
+
+    An item that changes meanwhile leaves its page and moves all behind it up by one; numbered pages would skip one.
+    """
     since, etag = marks.get(name, ""), marks.get(f"{name}-etag", "")
-    asked: Any = {**query, "since": since, "sort": "updated", "direction": "asc", "per_page": 100}
-    items: list[dict[str, Any]] = []
-    first = ""
-    for page in range(_PAGES):
-        headers = {"If-None-Match": etag} if etag and page == 0 else {}
-        reply = visit.send(Call("GET", path, asked, headers=headers, doing=f"new {name}"))
+    items: dict[int, dict[str, Any]] = {}
+    first, cursor, page, more = "", since, 1, True
+    for turn in range(_PAGES):
+        asked: Query = {**query, "since": cursor, "sort": "updated", "direction": "asc", "per_page": 100, "page": page}
+        reply = visit.get(path, asked, doing=f"new {name}", etag=etag if turn == 0 else "")
         if reply.unchanged:
             return Found((), since, etag)
         first = first or reply.headers.get("etag", "")
-        items += reply.list()
-        asked = next_query(reply.headers.get("link"))
-        if asked is None:
+        fresh = reply.list()
+        items |= {number(item.get("id")): item for item in fresh}
+        more = bool(fresh) and next_query(reply.headers.get("link")) is not None
+        if not more:
             break
-    onward = _onward(items, since, more=asked is not None)
-    return Found(tuple(items), onward, first if onward == since else "")
+        last = _written(at(fresh[-1].get("updated_at")))
+        page, cursor = (1, last) if last > cursor else (page + 1, cursor)
+    onward = _onward(list(items.values()), since, more=more)
+    return Found(tuple(items.values()), onward, first if onward == since else "")
 
 
 def _onward(items: list[dict[str, Any]], since: str, *, more: bool) -> str:
     """The newest time seen, less the overlap; never back. Where more is left, exactly the last that was read."""
-    newest = max((moment(item.get("updated_at")) for item in items), default=0.0)
-    return _written(max(newest - (0.0 if more else _OVERLAP), moment(since)))
+    newest = max((at(item.get("updated_at")) for item in items), default=0.0)
+    return _written(max(newest - (0.0 if more else _OVERLAP), at(since)))
 
 
 def _written(at: float) -> str:

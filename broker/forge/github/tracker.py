@@ -8,29 +8,19 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from broker.errors import ForgeError
-from broker.forge.base import Note, Permission, Seen, Status
+from broker.forge.base import Note, Permission, Seen
 from broker.forge.github import looking
 from broker.forge.github.account import Account
 from broker.forge.github.place import Place
-from broker.forge.github.reading import (
-    check_of,
-    comment_of,
-    inner,
-    is_bot,
-    login,
-    note_of,
-    number,
-    status_of,
-    text,
-    thread_of,
-)
+from broker.forge.github.reading import author, check_of, comment_of, is_bot, note_of, status_of, thread_of
+from broker.forge.reading import MOST_COMMENTS, inside, items, login, number, text
 from broker.forge.rest.door import Door, Query, Visit
 from broker.forge.rest.problems import Reason
 from broker.scope import Scope
 from broker.wire import Check, Thread
 
 _PAGES = 10
-_COMMENTS, _PAGE = 200, 100
+_PAGE = 100
 _REMEMBERED = 1000
 _LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\[bot\])?")
 _PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
@@ -54,13 +44,15 @@ class GitHubTracker:
             absent = f"{self._place.name} has no issue {number}"
             item = visit.get_known(self._place.repo("issues", number), absent).mapping()
             comments = self._comments(visit, number, item.get("comments"))
-        return thread_of(item, self._place, tuple(comment_of(one) for one in comments[-_COMMENTS:]))
+        return thread_of(item, self._place, tuple(comment_of(one) for one in comments[-MOST_COMMENTS:]))
 
     def _comments(self, visit: Visit, number: int, count: Any) -> list[dict[str, Any]]:
         pages = -(-count // _PAGE) if isinstance(count, int) else 1
-        start, path = max(1, pages - _COMMENTS // _PAGE), self._place.repo("issues", number, "comments")
+        start, path = max(1, pages - MOST_COMMENTS // _PAGE), self._place.repo("issues", number, "comments")
         query: Query = {"per_page": _PAGE, "page": start}
-        return [one for page in visit.pages(path, query, most=_COMMENTS // _PAGE + 1, doing="comments") for one in page]
+        return [
+            one for page in visit.pages(path, query, most=MOST_COMMENTS // _PAGE + 1, doing="comments") for one in page
+        ]
 
     def look(self, marks: Mapping[str, str]) -> Seen:
         """New issues, pull requests and comments."""
@@ -76,8 +68,8 @@ class GitHubTracker:
             path = self._place.repo("issues", number, "events")
             for page in visit.pages(path, {"per_page": 100}, most=_PAGES, doing=f"events of issue {number}"):
                 for event in page:
-                    if event.get("event") == "labeled" and inner(event, "label", "name") == label:
-                        found = text(inner(event, "actor", "login"), 100) or None
+                    if event.get("event") == "labeled" and inside(event, "label", "name") == label:
+                        found = login(inside(event, "actor", "login")) or None
         return found
 
     def permission(self, login: str) -> Permission:
@@ -90,7 +82,7 @@ class GitHubTracker:
         if found is None:
             return "none"
         told = found.mapping()
-        if inner(told, "user", "login") and text(inner(told, "user", "login"), 100).lower() != login.lower():
+        if inside(told, "user", "login") and text(inside(told, "user", "login"), 100).lower() != login.lower():
             return "none"
         # A role of the organisation's own has any name: then the coarser field counts.
         told_of = [known for key in ("role_name", "permission") for known in _PERMISSIONS if told.get(key) == known]
@@ -101,21 +93,20 @@ class GitHubTracker:
         with self._door.visit() as visit:
             runs = self._runs(visit, commit)
             told = visit.get(self._place.repo("commits", commit, "status"), {"per_page": 100}, doing="the statuses")
-        statuses = [one for one in _items(told.mapping(), "statuses") if one.get("context") != _OWN_CONTEXT]
-        return (*map(check_of, runs), *map(status_of, statuses))
+        found = (*map(check_of, runs), *map(status_of, items(told.mapping().get("statuses"))))
+        return tuple(one for one in found if one is not None)
 
     def _runs(self, visit: Visit, commit: str) -> list[dict[str, Any]]:
         """A fine-grained personal token cannot read checks at all; runs of workflows tell nearly the same."""
         try:
             path = self._place.repo("commits", commit, "check-runs")
-            return _items(visit.get(path, {"per_page": 100}, doing="the checks").mapping(), "check_runs")
+            return items(visit.get(path, {"per_page": 100}, doing="the checks").mapping().get("check_runs"))
         except ForgeError as error:
             if error.reason != Reason.SCOPE:
                 raise
         query: Query = {"head_sha": commit, "per_page": 100}
-        return _items(
-            visit.get(self._place.repo("actions", "runs"), query, doing="the workflows").mapping(), "workflow_runs"
-        )
+        told = visit.get(self._place.repo("actions", "runs"), query, doing="the workflows").mapping()
+        return items(told.get("workflow_runs"))
 
     def reviews(self, number: int) -> tuple[Note, ...]:
         """Comments on lines and the words of reviews, oldest first."""
@@ -169,7 +160,7 @@ class GitHubTracker:
         me = self._account.login()
         for page in visit.pages(self._place.repo("issues", about, "comments"), {"per_page": 100}, most=_PAGES):
             for one in page:
-                own = login(one).lower() == me.lower() if me else is_bot(one)
+                own = author(one).lower() == me.lower() if me else is_bot(one)
                 if own and marker in text(one.get("body"), 1 << 20):
                     return number(one.get("id"))
         return None
@@ -180,11 +171,3 @@ class GitHubTracker:
                 self._notes.clear()
             self._notes[about, marker] = comment
         return f"{self._place.page(about, pull=False)}#issuecomment-{comment}"
-
-
-_OWN_CONTEXT = Status.model_fields["context"].default
-
-
-def _items(told: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    value = told.get(key)
-    return [one for one in value[:200] if isinstance(one, dict)] if isinstance(value, list) else []

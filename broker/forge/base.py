@@ -132,11 +132,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Note:
-    """A new comment on an issue or pull request, with the id that makes it be seen once."""
+    """A new comment on an issue, or with ``pull`` on a pull request, with the id that makes it be seen once."""
 
     id: str
     number: int
     comment: Comment
+    pull: bool = False
 
 
 class Tracker(Protocol):
@@ -148,8 +149,11 @@ class Tracker(Protocol):
     def me(self) -> str | None:
         """The login that the credential acts as; None where the forge does not tell."""
 
-    def thread(self, number: int) -> Thread:
-        """An issue or pull request with its comments. Raises AbsentError."""
+    def thread(self, number: int, *, pull: bool = False) -> Thread:
+        """An issue, or with ``pull`` a pull request, with its comments. Raises AbsentError.
+
+        Most forges number both in one row and need no ``pull``; GitLab counts them apart.
+        """
 
     def look(self, marks: Mapping[str, str]) -> Seen:
         """What is new since ``marks``; conditional requests where the forge knows them.
@@ -175,7 +179,7 @@ class Tracker(Protocol):
     def mergeable(self, number: int) -> bool | None:
         """Whether it merges without conflict; None while the forge has not said."""
 
-    def note(self, number: int, marker: str, text: str) -> str:
+    def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:
         """Writes or rewrites the one comment of its own that bears the hidden ``marker``; returns its address.
 
         ``text`` holds the marker. A comment of somebody else that holds it too is left alone.

@@ -19,18 +19,18 @@ class LocalTracker:
         """No account is used."""
         return None
 
-    def thread(self, number: int) -> Thread:
+    def thread(self, number: int, *, pull: bool = False) -> Thread:  # noqa: ARG002
         """A pull request with the broker's own notes. Raises AbsentError."""
-        pull = self._forge.pull(number)
+        shown = self._forge.pull(number)
         notes = self._forge.records.notes(number).values()
         return Thread(
             number=number,
-            title=pull.title,
-            text=pull.body,
+            title=shown.title,
+            text=shown.body,
             author="broker",
-            state="open" if pull.state == "open" else "closed",
+            state="open" if shown.state == "open" else "closed",
             pull=True,
-            comments=tuple(Comment(author="broker", permitted=False, at=pull.created, text=text) for text in notes),
+            comments=tuple(Comment(author="broker", permitted=False, at=shown.created, text=text) for text in notes),
         )
 
     def look(self, marks: Mapping[str, str]) -> Seen:
@@ -57,7 +57,7 @@ class LocalTracker:
         """Whether it merges with its base as that is now. Raises AbsentError."""
         return self._forge.merges(number)
 
-    def note(self, number: int, marker: str, text: str) -> str:
+    def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:  # noqa: ARG002
         """Keeps the note in the records; it has no address. Raises AbsentError."""
         self._forge.pull(number)
         self._forge.records.note(number, marker, text)

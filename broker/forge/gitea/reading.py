@@ -149,7 +149,7 @@ def noted(value: Mapping[str, Any]) -> Note | None:
     identity = number(value.get("id"))
     if not (tail.isascii() and tail.isdecimal() and len(tail) < 12 and identity):
         return None
-    return Note(f"comment-{identity}", int(tail), said(value).comment())
+    return Note(f"comment-{identity}", int(tail), said(value).comment(), bool(value.get("pull_request_url")))
 
 
 def review(value: Mapping[str, Any], index: int) -> Note | None:
@@ -158,7 +158,7 @@ def review(value: Mapping[str, Any], index: int) -> Note | None:
     if not identity or not words.strip() or value.get("state") in {"PENDING", "REQUEST_REVIEW"}:
         return None
     one = Said(author=author(value), at=at(value.get("submitted_at")), text=words)
-    return Note(f"review-{identity}", index, one.comment())
+    return Note(f"review-{identity}", index, one.comment(), pull=True)
 
 
 def remark(value: Mapping[str, Any], index: int) -> Note | None:
@@ -167,7 +167,7 @@ def remark(value: Mapping[str, Any], index: int) -> Note | None:
     place = number(value.get("position")) or number(value.get("original_position"))
     path = line(value.get("path"), 1000)
     one = Said(author(value), at(value.get("created_at")), text(value.get("body")), path=path, line=place)
-    return Note(f"remark-{identity}", index, one.comment()) if identity else None
+    return Note(f"remark-{identity}", index, one.comment(), pull=True) if identity else None
 
 
 def status(value: Mapping[str, Any]) -> Check | None:

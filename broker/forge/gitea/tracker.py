@@ -46,7 +46,7 @@ class GiteaTracker:
                 raise
             return None
 
-    def thread(self, number: int) -> Thread:
+    def thread(self, number: int, *, pull: bool = False) -> Thread:  # noqa: ARG002 - one row of numbers
         """An issue or pull request with its last comments. Raises AbsentError."""
         with self._door.visit() as visit:
             absent = f"{self._site.name} has no issue {number}"
@@ -160,7 +160,7 @@ class GiteaTracker:
             self._stuck[number] = pair
         return False if before == pair else None
 
-    def note(self, number: int, marker: str, text: str) -> str:
+    def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:  # noqa: ARG002
         """Rewrites the own comment with the marker, or writes it."""
         with self._door.visit(Scope.ISSUES) as visit:
             me = self._me(visit)

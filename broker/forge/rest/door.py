@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential, wait_random
 
 from broker.errors import AbsentError, ForgeError
 from broker.forge.rest.address import Address, lower, next_query
@@ -147,7 +147,7 @@ class Door:
         """One call with its waits and repetitions. Raises ForgeError."""
         attempts = Retrying(
             stop=stop_after_attempt(self._bounds.tries),
-            wait=wait_exponential_jitter(initial=self._bounds.pause, max=8.0, jitter=self._bounds.pause),
+            wait=wait_exponential(multiplier=self._bounds.pause, max=8.0) + wait_random(0, self._bounds.pause),
             retry=retry_if_exception_type(_Passing),
         )
         try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_SPAN = re.compile(r"(?:([a-z]{3}(?:[-,][a-z]{3})*) +)?(\d\d):(\d\d)-(\d\d):(\d\d)")
+_SPAN = re.compile(r"(?:([a-z]{3}(?:[-,][a-z]{3})*) +)?([0-9]{2}):([0-9]{2})-([0-9]{2}):([0-9]{2})")
 _DAY = 24 * 60
 
 

@@ -12,7 +12,7 @@ from broker.config.protected import PROTECTED_PATHS, WATCHED_PATHS, WORKFLOW_PAT
 
 Login = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$")]
 Pattern = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\\]+$")]
-Host = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*(:\d{1,5})?$")]
+Host = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*(:[0-9]{1,5})?$")]
 Label = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[^,\x00-\x1f]+$")]
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 from broker.config.loading import load, read_private
-from broker.config.settings import BrokerConfig
-from broker.config.showing import fields, obstacles, warnings
-from broker.config.template import render
 from broker.errors import ConfigError
 
 GOOD = """
@@ -101,12 +97,26 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_one(write, line, near)
     [
         (("/srv/demo.git", "demo.git"), "repositories.demo.path: Value error, must be an absolute path"),
         (('"root"', '"nobody-of-this-name"'), "there is no user 'nobody-of-this-name'"),
-        (('forge = "local"', 'forge = "github"'), "repositories.demo.forge"),
+        (('forge = "local"', 'forge = "github"'), "a repository on github needs url, and no path"),
         (("[repositories.demo]", "[repositories.Demo]"), "repositories.Demo"),
         (('path = "/srv/demo.git"', 'path = "/srv/demo.git"\nbranch_prefix = "x"'), "ended by a slash"),
         (('path = "/srv/demo.git"', 'path = "/srv/demo.git"\nbranch_prefix = "../"'), "ended by a slash"),
         (("coordinator = [4242]", "coordinator = []"), "roles.coordinator"),
         (("[roles]", "[roles"), "is not TOML"),
+        ((GOOD, GOOD + '[repositories.demo.policy]\nhours = ["9-17"]'), "is no time span"),
+        ((GOOD, GOOD + '[repositories.demo.policy]\ntimezone = "Mars/Base"'), "no time zone 'Mars/Base'"),
+        ((GOOD, GOOD + '[repositories.demo.policy]\nhook = ["judge"]'), "absolute path of a program"),
+        ((GOOD, GOOD + '[repositories.demo.policy]\nprotected = "maybe"'), "repositories.demo.policy.protected"),
+        ((GOOD, GOOD + '[repositories.demo.policy]\nlink_hosts = ["HTTPS://x/"]'), "link_hosts"),
+        ((GOOD, GOOD + '[repositories.demo.policy]\nallowed_paths = [""]'), "allowed_paths"),
+        ((GOOD, GOOD + "[repositories.demo.credential]"), "exactly one of token, app"),
+        ((GOOD, GOOD + '[repositories.demo.credential]\ntoken = { file = "t" }'), "must be an absolute path"),
+        ((GOOD, GOOD + '[repositories.demo.credential]\ntoken = { command = ["gpg"] }'), "absolute path of a program"),
+        ((GOOD, GOOD + '[repositories.demo.credential]\ntoken = { file = "/t", keyring = "a/b" }'), "exactly one of"),
+        (
+            (GOOD, GOOD + '[repositories.demo.credential]\napp = { id = "1", key = { file = "/k" } }'),
+            "a GitHub App is for github",
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(write, change, words):
@@ -119,51 +129,21 @@ def test_everything_wrong_is_said_at_once(write):
     assert "nobody-of-this-name" in said
 
 
-def test_one_uid_in_both_roles_is_warned_of(write):
-    loaded = load(write(GOOD.replace("4242", "0")))
-    assert any("both person and coordinator" in line for line in warnings(loaded, uid=77))
-    assert any("broker's own uid" in line for line in warnings(loaded, uid=0))
-    assert warnings(load(write(GOOD)), uid=77) == ()
-
-
-def test_every_key_is_explained():
-    rows = fields()
-    assert len(rows) > 25
-    assert all(meaning for _name, _default, meaning in rows)
-    assert ("repositories.NAME.policy.max_files", "100") in {(name, default) for name, default, _ in rows}
-
-
-def test_the_template_loads_and_shows_every_key(write):
-    values = {"person": [0], "coordinator": [4242]}
-    text = render(values, "demo")
-    loaded = load(write(text))
-    assert loaded == BrokerConfig.model_validate(loaded.model_dump())
-    for name, _default, _meaning in fields():
-        assert f"{name.rsplit('.', 1)[-1]} = " in text
-
-
-def test_the_templates_commented_defaults_are_the_defaults(write):
-    values = {"person": [0], "coordinator": [4242]}
-    text = render(values, "demo")
-    live = "\n".join(
-        line[2:] if line.startswith("# ") and (" = " in line or line.startswith(("#   ", "# ]"))) else line
-        for line in text.splitlines()[3:]
-        if " = ..." not in line
-    )
-    assert load(write(live)) == load(write(text))
-
-
-def test_the_example_is_the_template_and_loads(write):
-    example = (Path(__file__).parents[2] / "examples" / "broker.toml").read_text()
-    assert example == render()
-    assert load(write(example.replace('["swarm"]', "[4242]"))).repositories["demo"].path == Path("/srv/git/demo.git")
-
-
-def test_a_repository_that_serve_would_refuse_is_named_with_its_mend(write, tmp_path):
-    there = tmp_path / "there.git"
-    text = GOOD.replace("/srv/demo.git", str(there))
-    assert "git init --bare" in obstacles(load(write(text)), os.geteuid())[0]
-    there.mkdir()
-    (there / "HEAD").write_text("ref: refs/heads/main")
-    assert obstacles(load(write(text)), os.geteuid()) == ()
-    assert "chown -R 77" in obstacles(load(write(text)), 77)[0]
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://git.example.org/a/b", "must be an https address"),
+        ("ssh://git@example.org/a/b", "must be an https address"),
+        ("https://token@example.org/a/b", "no user, password"),
+        ("https://user:token@example.org/a/b", "no user, password"),
+        ("https://example.org/a/b?x=1", "no user, password, query"),
+        ("https://example.org/a/b#x", "no user, password, query or fragment"),
+        ("file:///srv/git", "must be an https address"),
+        ("http://127.0.0.1.evil.example/a/b", "must be an https address"),
+    ],
+)
+def test_an_address_that_could_lead_elsewhere_or_hold_a_secret_is_refused_without_being_shown(write, url, words):
+    text = GOOD.replace('forge = "local"\npath = "/srv/demo.git"', f'forge = "gitea"\nurl = "{url}"')
+    said = complaint(write(text))
+    assert words in said
+    assert "token@" not in said

@@ -1,0 +1,212 @@
+"""A changed broker.toml is taken over whole or not at all, once, and the last good one stays."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from broker.config.live import LIVE, LIVE_IN_A_REPOSITORY, Live, differences
+from broker.config.loading import load
+from broker.config.repository import Repository
+from broker.config.settings import BrokerConfig
+from broker.errors import AbsentError
+
+POLICY = "[repositories.demo.policy]\n"
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def look(self, live: Live) -> BrokerConfig:
+        self.now += 1.0
+        return live.current()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def heard() -> list[tuple[str, dict[str, str]]]:
+    return []
+
+
+@pytest.fixture
+def live(write, good, clock, heard):
+    path = write(good)
+    found = Live(path, load(path), clock)
+    found.listen(lambda event, fields: heard.append((event, fields)))
+    return found
+
+
+def limit(config):
+    return config.repositories["demo"].policy.max_files
+
+
+def test_a_changed_policy_is_in_force_within_a_second_and_told_once(live, clock, heard, write, good):
+    assert limit(clock.look(live)) == 100
+    write(good + POLICY + "max_files = 7")
+    assert limit(live.current()) == 100  # looked at in this second already
+    assert limit(clock.look(live)) == 7
+    clock.look(live)
+    assert [event for event, _ in heard] == ["config-reloaded"]
+    assert heard[0][1]["changed"] == "repositories.demo.policy"
+
+
+def test_a_change_between_the_first_reading_and_the_first_look_is_not_missed(clock, write, good):
+    path = write(good)
+    before = load(path)
+    write(good + POLICY + "max_files = 7")
+    assert limit(clock.look(Live(path, before, clock))) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("not toml", "is not TOML"),
+        ("", "socket: Field required"),
+        ("GOOD" + POLICY + "max_fils = 1", "did you mean max_files?"),
+        ("GOOD" + POLICY + 'hours = ["never"]', "is no time span"),
+    ],
+)
+def test_a_wrong_file_is_kept_out_and_told_once_with_the_reason(live, clock, heard, write, good, text, words):
+    write(text.replace("GOOD", good))
+    for _ in range(3):
+        assert limit(clock.look(live)) == 100
+    assert [event for event, _ in heard] == ["config-kept"]
+    assert words in heard[0][1]["reason"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_a_file_that_others_can_reach_is_kept_out(live, clock, heard, write, good, mode):
+    write(good + POLICY + "max_files = 7", mode)
+    assert limit(clock.look(live)) == 100
+    assert "can be read by other users" in heard[0][1]["reason"]
+
+
+def test_a_link_put_in_its_place_is_kept_out(live, clock, heard, write, good, tmp_path):
+    path = write(good)
+    (tmp_path / "other.toml").write_text(good + POLICY + "max_files = 7")
+    (tmp_path / "other.toml").chmod(0o600)
+    path.unlink()
+    path.symlink_to(tmp_path / "other.toml")
+    assert limit(clock.look(live)) == 100
+    assert [event for event, _ in heard] == ["config-kept"]
+
+
+def test_a_file_that_is_gone_is_told_once_and_taken_over_when_it_comes_back(live, clock, heard, write, good, tmp_path):
+    (tmp_path / "broker.toml").unlink()
+    for _ in range(3):
+        assert limit(clock.look(live)) == 100
+    write(good + POLICY + "max_files = 7")
+    assert limit(clock.look(live)) == 7
+    assert [event for event, _ in heard] == ["config-kept", "config-reloaded"]
+
+
+def test_a_mended_file_comes_into_force_after_a_wrong_one(live, clock, heard, write, good):
+    write(good + POLICY + "max_files = 0")
+    assert limit(clock.look(live)) == 100
+    write(good + POLICY + "max_files = 7")
+    assert limit(clock.look(live)) == 7
+    assert [event for event, _ in heard] == ["config-kept", "config-reloaded"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ('"/run/b/b.sock"', '"/run/c/b.sock"', "socket"),
+        ('"/var/b"', '"/var/c"', "state"),
+        ("[4242]", "[4243]", "roles"),
+        ('["root"]', '["root", 4242]', "roles"),
+        ('path = "/srv/demo.git"', 'path = "/srv/other.git"', "repositories.demo.path"),
+        ("[repositories.demo]", "[repositories.other]", "repositories.demo, repositories.other"),
+        ('forge = "local"', 'branch_prefix = "x/"\nforge = "local"', "repositories.demo.branch_prefix"),
+        ('state = "/var/b"', 'state = "/var/b"\nmax_body_bytes = 9', "max_body_bytes"),
+    ],
+)
+def test_what_a_running_broker_was_built_with_keeps_the_whole_file_out(live, clock, heard, write, good, old, new, name):
+    write(good.replace(old, new) + "enabled = false\n")
+    after = clock.look(live)
+    assert after.repositories["demo"].enabled
+    assert heard[0][0] == "config-kept"
+    assert f"cannot change {name};" in heard[0][1]["reason"]
+    assert "restart" in heard[0][1]["mend"]
+
+
+def test_a_repository_is_not_taken_for_a_live_part_by_its_name(write, good, clock, heard):
+    path = write(good + '[repositories."x.policy"]\nforge = "local"\npath = "/srv/x.git"')
+    live = Live(path, load(path), clock)
+    live.listen(lambda event, fields: heard.append((event, fields)))
+    write(good)
+    assert "x.policy" in clock.look(live).repositories
+    assert heard[0][0] == "config-kept"
+
+
+def test_what_is_live_are_keys_that_there_are():
+    assert set(BrokerConfig.model_fields) > LIVE
+    assert set(Repository.model_fields) > LIVE_IN_A_REPOSITORY
+
+
+def test_every_key_of_a_credential_or_an_address_needs_a_restart():
+    built_in = set(Repository.model_fields) - LIVE_IN_A_REPOSITORY
+    assert {
+        "forge",
+        "path",
+        "url",
+        "api",
+        "git",
+        "ca_file",
+        "credential",
+        "push_credential",
+        "branch_prefix",
+    } == built_in
+
+
+def test_no_value_is_told(write, good):
+    path = write(good)
+    before = load(path)
+    after = load(write(good + '[repositories.demo.credential]\ntoken = { command = ["/bin/echo", "canary-word"] }'))
+    assert differences(before, after) == (("repositories", "demo", "credential"),)
+
+
+def test_threads_see_one_whole_setting_or_the_other_and_the_change_is_told_once(live, clock, heard, write, good):
+    seen, stop = set(), threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            policy = live.current().repositories["demo"].policy
+            seen.add((policy.max_files, policy.max_per_hour))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    path = write(good)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(good + POLICY + "max_files = 7\nmax_per_hour = 8")
+    fresh.chmod(0o600)
+    os.replace(fresh, path)
+    clock.now += 5
+    while limit(live.current()) != 7:
+        pass
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert seen <= {(100, 20), (7, 8)}
+    assert [event for event, _ in heard] == ["config-reloaded"]
+
+
+def test_fixed_settings_stay_and_unknown_names_are_told(write, good):
+    live = Live.fixed(load(write(good)))
+    write("broken")
+    assert live.repository("demo").forge == "local"
+    with pytest.raises(AbsentError, match="no repository 'other'"):
+        live.repository("other")

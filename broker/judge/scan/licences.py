@@ -15,7 +15,7 @@ _LICENCE = re.compile(
     re.IGNORECASE,
 )
 _FILE = re.compile(r"(?:licen[sc]es?|copying|notice|copyright)(?:[.-][a-z0-9.-]{1,40})?", re.IGNORECASE)
-_DECORATION = re.compile(r"[^\w()@.,:/+-]+|\d+")  # comment signs, and years that a new year changes
+_DECORATION = re.compile(r"\W+|\b(?:19|20)\d\d\b")  # comment signs, and years that a new year changes
 
 
 class Licences:

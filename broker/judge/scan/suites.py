@@ -75,8 +75,9 @@ class Suites:
     ) -> None:
         old, new = list(_cases(before, language)), list(_cases(after, language))
         had, has = Counter(case.name for case in old), Counter(case.name for case in new)
-        self.gained.update(has - had)
-        self.bodies.update(Counter(case.body for case in new) - Counter(case.body for case in old))
+        come = has - had
+        self.gained.update(come)
+        self.bodies.update(case.body for case in new if case.name in come)
         gone = had - has
         for case in old:
             if gone[case.name] > 0 and len(self.lost) < _MAX_NAMED:

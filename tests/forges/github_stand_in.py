@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from tests.forges.stand_in import TOKEN, Call, Fail, Project, StandIn, only, page, stamp
 
 BOT = "swarm-bot"
+APP_TOKEN = "canary-7e11-app-token"  # of an App: it has no user
 _PROJECT = r"/v3/repos/(?P<project>[^/]+/[^/]+)"
 _NUMBER = r"(?P<number>\d+)"
 _DOCS = "https://docs.github.com/rest"
@@ -48,7 +49,7 @@ class GitHubProject(Project):
         default_factory=lambda: {BOT: "write", "ann": "admin", "bob": "write", "tri": "triage", "eve": "read"}
     )
     archived: bool = False
-    app: bool = False  # whether the token is an App's: it has no user
+    app: bool = False  # whether what the broker makes is by its App
     young: int = 0  # how often labels are not there yet
     no_checks: bool = False  # whether the token may not read checks, as a fine-grained one
     mergeable: bool | None = True
@@ -111,7 +112,7 @@ class GitHubStandIn(StandIn[GitHubProject]):
 
     def admit(self, call: Call, project: GitHubProject | None) -> None:
         """By ``Authorization: Bearer`` alone, and in the API's version; an archived repository takes nothing."""
-        if call.headers.get("authorization") != f"Bearer {TOKEN}":
+        if call.headers.get("authorization") not in {f"Bearer {TOKEN}", f"Bearer {APP_TOKEN}"}:
             raise refused(401, "Bad credentials")
         if call.headers.get("x-github-api-version") != "2022-11-28" or "user-agent" not in call.headers:
             raise refused(400, "a version of the API and a user agent are needed")
@@ -119,8 +120,8 @@ class GitHubStandIn(StandIn[GitHubProject]):
             raise refused(403, "Repository was archived so is read-only.")
 
 
-def _user(forge: GitHubStandIn, _call: Call, _groups: Mapping[str, str]) -> Any:
-    if any(project.app for project in forge.projects.values()):
+def _user(_forge: GitHubStandIn, call: Call, _groups: Mapping[str, str]) -> Any:
+    if call.headers["authorization"] == f"Bearer {APP_TOKEN}":
         raise refused(403, "Resource not accessible by integration")
     return {"login": BOT, "type": "User"}
 

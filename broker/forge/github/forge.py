@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from broker.errors import AbsentError, ConflictError, ForgeError
@@ -78,7 +78,10 @@ class GitHubForge:
             return self._found(visit, branch, base)
 
     def _found(self, visit: Visit, branch: str, base: str, order: Order | None = None) -> PullRequest | None:
-        own = [item for item in self._of_branch(visit, branch, base) if self._is_own(item)]
+        return self._of_order(self._of_branch(visit, branch, base), order)
+
+    def _of_order(self, there: Iterable[dict[str, Any]], order: Order | None) -> PullRequest | None:
+        own = [item for item in there if self._is_own(item)]
         own.sort(key=lambda item: (item.get("state") == "open", number(item.get("number"))), reverse=True)
         pulls = [pull_of(item, self._place, order) for item in own]
         return next((pull for pull in pulls if order is None or is_for(pull, order)), None)
@@ -111,30 +114,22 @@ class GitHubForge:
             error.uncertain = error.uncertain or error.reason == Reason.BROKEN
             if not error.uncertain and error.reason != Reason.DUPLICATE:
                 raise
-            known = self._looked_for(visit, order, error)
-            if known is not None:
-                return known
-            if error.reason == Reason.DUPLICATE:
-                self._tell_whose(visit, order)
-            raise
+            return self._looked_for(visit, order, error)
 
-    def _looked_for(self, visit: Visit, order: Order, lost: ForgeError) -> PullRequest | None:
+    def _looked_for(self, visit: Visit, order: Order, lost: ForgeError) -> PullRequest:
         """A list may lag behind what was made a moment ago. Raises ``lost`` where nothing can be seen."""
         for pause in _LOOKS:
             self._sleep(pause)
             try:
-                known = self._found(visit, order.branch, order.base, order)
+                there = self._of_branch(visit, order.branch, order.base)
             except ForgeError:
                 raise lost from None
-            if known:
+            if known := self._of_order(there, order):
                 return known
-        return None
-
-    def _tell_whose(self, visit: Visit, order: Order) -> None:
-        for item in self._of_branch(visit, order.branch, order.base):
-            if item.get("state") == "open":
-                message = f"pull request {number(item.get('number'))} of the branch {order.branch} is somebody else's"
-                raise ForgeError(message, "close it, or submit the task under another name", reason=Reason.DUPLICATE)
+            for item in there:
+                if item.get("state") == "open":
+                    raise _of_another(number(item.get("number")), order.branch)
+        raise lost
 
     def dress(self, number: int, dressing: Dressing) -> tuple[str, ...]:
         """Puts labels, reviewers and assignees on."""
@@ -196,3 +191,8 @@ class GitHubForge:
     def merge(self, number: int, by: str) -> PullRequest:  # noqa: ARG002
         """Never: a person merges on the forge."""
         raise ForgeError(f"pull request {number} is merged on {self._place.api.host} by a person, not by the broker")
+
+
+def _of_another(number: int, branch: str) -> ForgeError:
+    message = f"pull request {number} of the branch {branch} is somebody else's"
+    return ForgeError(message, "close it, or submit the task under another name", reason=Reason.DUPLICATE)

@@ -61,12 +61,12 @@ def test_the_zone_counts():
     "words",
     [
         "", "always", "8-18", "8:00-18:00", "08:00-18:60", "08:00-25:00", "24:00-06:00", "08:00-08:00", "mon-fri",
-        "monday 08:00-18:00", "mon-fri-sun 08:00-18:00", "mon 08:00-18:00 UTC", "mon; 08:00-18:00", "08:00–18:00",
-        "٠٨:٠٠-١٨:٠٠\n",
+        "monday 08:00-18:00", "mon-fri-sun 08:00-18:00", "mon 08:00-18:00 UTC", "mon; 08:00-18:00", "08:00\u201318:00",
+        "\u0660\u0668:00-18:00",
     ],
 )  # fmt: skip
 def test_what_is_no_span_is_refused(words):
-    with pytest.raises(ValueError, match="time span|no clock shows|is empty|none of mon"):
+    with pytest.raises(ValueError, match=r"time span|no clock shows|is empty|none of mon"):
         parse_span(words)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,57 +17,54 @@ from broker.errors import AbsentError
 POLICY = "[repositories.demo.policy]\n"
 
 
-class Clock:
-    """Seconds that pass when told."""
+class Stage:
+    """Live settings with their file, a clock that goes when told, and what was told of changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[..., Path], text: str) -> None:
+        self.write = write
+        self.good = text
         self.now = 0.0
+        self.heard: list[tuple[str, dict[str, str]]] = []
+        self.path = write(text)
+        self.live = self.opened(load(self.path))
 
-    def __call__(self) -> float:
-        return self.now
+    def opened(self, config: BrokerConfig) -> Live:
+        live = Live(self.path, config, lambda: self.now)
+        live.listen(lambda event, fields: self.heard.append((event, fields)))
+        return live
 
-    def look(self, live: Live) -> BrokerConfig:
+    def look(self, live: Live | None = None) -> BrokerConfig:
+        """The settings a second later."""
         self.now += 1.0
-        return live.current()
+        return (live or self.live).current()
+
+    def events(self) -> list[str]:
+        return [event for event, _ in self.heard]
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def heard() -> list[tuple[str, dict[str, str]]]:
-    return []
-
-
-@pytest.fixture
-def live(write, good, clock, heard):
-    path = write(good)
-    found = Live(path, load(path), clock)
-    found.listen(lambda event, fields: heard.append((event, fields)))
-    return found
+def stage(write, good) -> Stage:
+    return Stage(write, good)
 
 
 def limit(config):
     return config.repositories["demo"].policy.max_files
 
 
-def test_a_changed_policy_is_in_force_within_a_second_and_told_once(live, clock, heard, write, good):
-    assert limit(clock.look(live)) == 100
-    write(good + POLICY + "max_files = 7")
-    assert limit(live.current()) == 100  # looked at in this second already
-    assert limit(clock.look(live)) == 7
-    clock.look(live)
-    assert [event for event, _ in heard] == ["config-reloaded"]
-    assert heard[0][1]["changed"] == "repositories.demo.policy"
+def test_a_changed_policy_is_in_force_within_a_second_and_told_once(stage):
+    assert limit(stage.look()) == 100
+    stage.write(stage.good + POLICY + "max_files = 7")
+    assert limit(stage.live.current()) == 100  # looked at in this second already
+    assert limit(stage.look()) == 7
+    stage.look()
+    assert stage.events() == ["config-reloaded"]
+    assert stage.heard[0][1]["changed"] == "repositories.demo.policy"
 
 
-def test_a_change_between_the_first_reading_and_the_first_look_is_not_missed(clock, write, good):
-    path = write(good)
-    before = load(path)
-    write(good + POLICY + "max_files = 7")
-    assert limit(clock.look(Live(path, before, clock))) == 7
+def test_a_change_between_the_first_reading_and_the_first_look_is_not_missed(stage):
+    before = load(stage.path)
+    stage.write(stage.good + POLICY + "max_files = 7")
+    assert limit(stage.look(stage.opened(before))) == 7
 
 
 @pytest.mark.parametrize(
@@ -78,46 +76,46 @@ def test_a_change_between_the_first_reading_and_the_first_look_is_not_missed(clo
         ("GOOD" + POLICY + 'hours = ["never"]', "is no time span"),
     ],
 )
-def test_a_wrong_file_is_kept_out_and_told_once_with_the_reason(live, clock, heard, write, good, text, words):
-    write(text.replace("GOOD", good))
+def test_a_wrong_file_is_kept_out_and_told_once_with_the_reason(stage, text, words):
+    stage.write(text.replace("GOOD", stage.good))
     for _ in range(3):
-        assert limit(clock.look(live)) == 100
-    assert [event for event, _ in heard] == ["config-kept"]
-    assert words in heard[0][1]["reason"]
+        assert limit(stage.look()) == 100
+    assert stage.events() == ["config-kept"]
+    assert words in stage.heard[0][1]["reason"]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
-def test_a_file_that_others_can_reach_is_kept_out(live, clock, heard, write, good, mode):
-    write(good + POLICY + "max_files = 7", mode)
-    assert limit(clock.look(live)) == 100
-    assert "can be read by other users" in heard[0][1]["reason"]
+def test_a_file_that_others_can_reach_is_kept_out(stage, mode):
+    stage.write(stage.good + POLICY + "max_files = 7", mode)
+    assert limit(stage.look()) == 100
+    assert "can be read by other users" in stage.heard[0][1]["reason"]
 
 
-def test_a_link_put_in_its_place_is_kept_out(live, clock, heard, write, good, tmp_path):
-    path = write(good)
-    (tmp_path / "other.toml").write_text(good + POLICY + "max_files = 7")
+def test_a_link_put_in_its_place_is_kept_out(stage, tmp_path):
+    path = stage.write(stage.good)
+    (tmp_path / "other.toml").write_text(stage.good + POLICY + "max_files = 7")
     (tmp_path / "other.toml").chmod(0o600)
     path.unlink()
     path.symlink_to(tmp_path / "other.toml")
-    assert limit(clock.look(live)) == 100
-    assert [event for event, _ in heard] == ["config-kept"]
+    assert limit(stage.look()) == 100
+    assert stage.events() == ["config-kept"]
 
 
-def test_a_file_that_is_gone_is_told_once_and_taken_over_when_it_comes_back(live, clock, heard, write, good, tmp_path):
+def test_a_file_that_is_gone_is_told_once_and_taken_over_when_it_comes_back(stage, tmp_path):
     (tmp_path / "broker.toml").unlink()
     for _ in range(3):
-        assert limit(clock.look(live)) == 100
-    write(good + POLICY + "max_files = 7")
-    assert limit(clock.look(live)) == 7
-    assert [event for event, _ in heard] == ["config-kept", "config-reloaded"]
+        assert limit(stage.look()) == 100
+    stage.write(stage.good + POLICY + "max_files = 7")
+    assert limit(stage.look()) == 7
+    assert stage.events() == ["config-kept", "config-reloaded"]
 
 
-def test_a_mended_file_comes_into_force_after_a_wrong_one(live, clock, heard, write, good):
-    write(good + POLICY + "max_files = 0")
-    assert limit(clock.look(live)) == 100
-    write(good + POLICY + "max_files = 7")
-    assert limit(clock.look(live)) == 7
-    assert [event for event, _ in heard] == ["config-kept", "config-reloaded"]
+def test_a_mended_file_comes_into_force_after_a_wrong_one(stage):
+    stage.write(stage.good + POLICY + "max_files = 0")
+    assert limit(stage.look()) == 100
+    stage.write(stage.good + POLICY + "max_files = 7")
+    assert limit(stage.look()) == 7
+    assert stage.events() == ["config-kept", "config-reloaded"]
 
 
 @pytest.mark.parametrize(
@@ -133,22 +131,20 @@ def test_a_mended_file_comes_into_force_after_a_wrong_one(live, clock, heard, wr
         ('state = "/var/b"', 'state = "/var/b"\nmax_body_bytes = 9', "max_body_bytes"),
     ],
 )
-def test_what_a_running_broker_was_built_with_keeps_the_whole_file_out(live, clock, heard, write, good, old, new, name):
-    write(good.replace(old, new) + "enabled = false\n")
-    after = clock.look(live)
+def test_what_a_running_broker_was_built_with_keeps_the_whole_file_out(stage, old, new, name):
+    stage.write(stage.good.replace(old, new) + "enabled = false\n")
+    after = stage.look()
     assert after.repositories["demo"].enabled
-    assert heard[0][0] == "config-kept"
-    assert f"cannot change {name};" in heard[0][1]["reason"]
-    assert "restart" in heard[0][1]["mend"]
+    assert stage.heard[0][0] == "config-kept"
+    assert f"cannot change {name};" in stage.heard[0][1]["reason"]
+    assert "restart" in stage.heard[0][1]["mend"]
 
 
-def test_a_repository_is_not_taken_for_a_live_part_by_its_name(write, good, clock, heard):
-    path = write(good + '[repositories."x.policy"]\nforge = "local"\npath = "/srv/x.git"')
-    live = Live(path, load(path), clock)
-    live.listen(lambda event, fields: heard.append((event, fields)))
+def test_a_repository_is_not_taken_for_a_live_part_by_its_name(write, good):
+    stage = Stage(write, good + '[repositories."x.policy"]\nforge = "local"\npath = "/srv/x.git"')
     write(good)
-    assert "x.policy" in clock.look(live).repositories
-    assert heard[0][0] == "config-kept"
+    assert "x.policy" in stage.look().repositories
+    assert stage.events() == ["config-kept"]
 
 
 def test_what_is_live_are_keys_that_there_are():
@@ -178,30 +174,29 @@ def test_no_value_is_told(write, good):
     assert differences(before, after) == (("repositories", "demo", "credential"),)
 
 
-def test_threads_see_one_whole_setting_or_the_other_and_the_change_is_told_once(live, clock, heard, write, good):
+def test_threads_see_one_whole_setting_or_the_other_and_the_change_is_told_once(stage):
     seen, stop = set(), threading.Event()
 
     def ask() -> None:
         while not stop.is_set():
-            policy = live.current().repositories["demo"].policy
+            policy = stage.live.current().repositories["demo"].policy
             seen.add((policy.max_files, policy.max_per_hour))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    path = write(good)
-    fresh = path.with_suffix(".new")
-    fresh.write_text(good + POLICY + "max_files = 7\nmax_per_hour = 8")
+    fresh = stage.path.with_suffix(".new")
+    fresh.write_text(stage.good + POLICY + "max_files = 7\nmax_per_hour = 8")
     fresh.chmod(0o600)
-    os.replace(fresh, path)
-    clock.now += 5
-    while limit(live.current()) != 7:
+    fresh.replace(stage.path)
+    stage.now += 5
+    while limit(stage.live.current()) != 7:
         pass
     stop.set()
     for thread in threads:
         thread.join()
     assert seen <= {(100, 20), (7, 8)}
-    assert [event for event, _ in heard] == ["config-reloaded"]
+    assert stage.events() == ["config-reloaded"]
 
 
 def test_fixed_settings_stay_and_unknown_names_are_told(write, good):

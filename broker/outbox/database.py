@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.errors import BrokerError, FencedError
+from broker.errors import BrokerError, ConfigError, FencedError
 from broker.outbox.schema import migrate
 
 
@@ -22,13 +22,24 @@ class Database:
     """Safe to use from several threads of one process."""
 
     def __init__(self, path: Path) -> None:
+        """Opens or makes it and takes it over. Raises ConfigError if it is damaged, or a newer broker's."""
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.row_factory = sqlite3.Row
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        migrate(self._db)
-        self.epoch = self._take_over()
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            migrate(self._db)
+            self.epoch = self._take_over()
+        except sqlite3.Error as error:
+            self._db.close()
+            mend = (
+                "restore it from a copy, or move it aside: proposals that were not delivered are then to be sent anew"
+            )
+            raise ConfigError(f"{path} cannot be opened: {error}", mend) from None
+        except ConfigError:
+            self._db.close()
+            raise
 
     def _take_over(self) -> int:
         taken = self._db.execute(

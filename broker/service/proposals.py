@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.capability import Rights
 from broker.delivery.verdict import left, never_passes, waits
 from broker.errors import (
@@ -127,13 +129,15 @@ class Proposals:
         self._desk.quarantine.sweep()
         self.resume("reconciled")
 
-    def resume(self, event: str = "resumed") -> int:
+    def resume(self, event: str = "resumed", ending: Callable[[], bool] = lambda: False) -> int:
         """Goes on with all that waits or failed, oldest first, and returns how many got a verdict.
 
         Raises FencedError: then this broker is no longer the one to do it.
         """
         done = 0
         for kept in self._desk.outbox.unfinished():
+            if ending():
+                break
             try:
                 if self._resumed(kept):
                     self._desk.audit.append(event, proposal=kept.id)

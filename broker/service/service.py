@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from broker.audit import Audit
 from broker.capability import Mint
+from broker.errors import FencedError
 from broker.followup.ledger import Ledger
 from broker.forge.base import Forge, Tracker
 from broker.judge.inspection import never
@@ -24,6 +25,7 @@ from broker.service.proposals import Proposals
 from broker.service.pulls import Pulls
 from broker.service.reads import Reads
 from broker.service.records import Records
+from broker.service.resuming import Resumer
 from broker.service.stops import Stops
 from broker.service.ward import Current, Desk, Wards
 
@@ -40,6 +42,7 @@ class Service:
     pulls: Pulls
     events: Events
     records: Records
+    resumer: Resumer
 
     @property
     def audit(self) -> Audit:
@@ -54,8 +57,14 @@ class Service:
         """Finishes what a kill interrupted. Called at start, before the first connection."""
         self.proposals.reconcile()
 
+    def start(self) -> None:
+        """Begins what goes on by itself: following the forges, and going on with what had to wait."""
+        self.events.start()
+        self.resumer.start()
+
     def close(self) -> None:
-        """Closes what is open."""
+        """Ends what goes on by itself and closes what is open."""
+        self.resumer.close()
         self.events.close()
         self.grants.close()
         self.desk.outbox.close()
@@ -72,8 +81,12 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
     trackers: Mapping[str, Tracker],
     clock: Callable[[], float] = time.time,
     watch: Callable[[str, bytes], bool] = never,
+    fenced: Callable[[FencedError], None] = lambda _error: None,
 ) -> Service:
-    """Joins the parts of a broker whose settings ``current`` gives, with a forge and a tracker per repository."""
+    """Joins the parts of a broker whose settings ``current`` gives, with a forge and a tracker per repository.
+
+    ``fenced`` is called, from a thread, once another broker has taken the outbox over.
+    """
     config = current()
     desk = Desk(
         current=current,
@@ -90,13 +103,15 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
     stops = Stops(desk, config.state)
     store = GrantStore(config.state)
     grants = Grants(desk, store, stops)
+    proposals = Proposals(desk, grants, Delivering(desk, grants, stops))
     return Service(
         desk=desk,
         grants=grants,
         stops=stops,
-        proposals=Proposals(desk, grants, Delivering(desk, grants, stops)),
+        proposals=proposals,
         reads=Reads(desk, grants),
         pulls=Pulls(desk),
         events=Events(desk, grants, store, stops, Ledger(config.state)),
         records=Records(desk),
+        resumer=Resumer(proposals, fenced),
     )

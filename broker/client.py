@@ -1,4 +1,4 @@
-"""A person's side of the socket, for the command line. Knows the wire and nothing else of the broker."""
+"""The callers' side of both sockets, for the command line and tests. Knows the wires and nothing else of the broker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,38 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from broker.errors import BrokerError
-from broker.person_wire import KeptProposal, LogPage, Outbox, PullRequests, PullRequestView
-from broker.wire import Explanation, Grant, GrantRequest, Health, Problem, PullRequest, Receipt, Refusal, Repositories
+from broker.person_wire import (
+    Approval,
+    GrantInfo,
+    Grants,
+    KeptProposal,
+    LogPage,
+    Outbox,
+    PullRequests,
+    PullRequestView,
+    StopRequest,
+    Stops,
+)
+from broker.wire import (
+    Ask,
+    EventPage,
+    Explanation,
+    Grant,
+    GrantRequest,
+    Health,
+    IssueRequest,
+    MirrorRequest,
+    Noted,
+    Problem,
+    PublicKey,
+    PullRequest,
+    PullState,
+    Receipt,
+    Refusal,
+    Repositories,
+    StatusNote,
+    Thread,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 _VERDICT: TypeAdapter[Receipt | Refusal] = TypeAdapter(Receipt | Refusal)
@@ -48,6 +78,8 @@ class Client:
     ) -> None:
         self._http.close()
 
+    # --- on both sockets
+
     def health(self) -> Health:
         """As whom the broker sees the caller."""
         return self._call(Health, "GET", "/v1/health")
@@ -56,21 +88,62 @@ class Client:
         """What the broker knows."""
         return self._call(Repositories, "GET", "/v1/repositories")
 
-    def grant(self, request: GrantRequest) -> Grant:
-        """A capability."""
-        return self._call(Grant, "POST", "/v1/grant", request.model_dump_json().encode())
+    def proposal(self, proposal: str) -> Receipt | Refusal:
+        """The verdict on a proposal."""
+        return _VERDICT.validate_json(self._send("GET", f"/v1/proposals/{_part(proposal)}"))
+
+    def provenance(self, repository: str, number: int, commit: str | None = None) -> bytes:
+        """The signed statement about a pull request's newest commit of the broker's, or about the one named."""
+        query = "" if commit is None else f"?commit={_part(commit)}"
+        return self._send("GET", f"/v1/provenance/{_part(repository)}/{number}{query}")
+
+    def key(self) -> PublicKey:
+        """What statements and the log's heads are checked with."""
+        return self._call(PublicKey, "GET", "/v1/key")
+
+    # --- the coordinator's
+
+    def mirror(self, request: MirrorRequest) -> bytes:
+        """A pack of the granted base."""
+        return self._send("POST", "/v1/mirror", request)
+
+    def propose(self, body: bytes) -> Receipt | Refusal:
+        """The verdict on an encoded proposal, carried out if it is good."""
+        return _VERDICT.validate_json(self._send("POST", "/v1/propose", body))
 
     def explain(self, body: bytes) -> Explanation:
         """The verdict on an encoded proposal, without carrying it out."""
         return self._call(Explanation, "POST", "/v1/explain", body)
 
-    def proposal(self, proposal: str) -> Receipt | Refusal:
-        """The verdict on a proposal."""
-        return _VERDICT.validate_json(self._send("GET", f"/v1/proposals/{_part(proposal)}", None))
+    def issue(self, request: IssueRequest) -> Thread:
+        """An issue's words."""
+        return self._call(Thread, "POST", "/v1/issue", request)
 
-    def log(self, after: int) -> LogPage:
-        """Lines of the log."""
-        return self._call(LogPage, "GET", f"/v1/log?after={after}")
+    def pull_state(self, request: Ask) -> PullState:
+        """The grant's own pull request as the forge shows it."""
+        return self._call(PullState, "POST", "/v1/pull", request)
+
+    def comment(self, request: StatusNote) -> Noted:
+        """Writes the task's one status comment."""
+        return self._call(Noted, "POST", "/v1/comment", request)
+
+    def events(self, after: int, wait: float = 0.0) -> EventPage:
+        """What happened on the forge after a number; waits up to ``wait`` seconds for something."""
+        return self._call(EventPage, "GET", f"/v1/events?after={after}&wait={wait:g}")
+
+    # --- a person's
+
+    def grant(self, request: GrantRequest) -> Grant:
+        """A capability."""
+        return self._call(Grant, "POST", "/v1/grant", request)
+
+    def grants(self) -> Grants:
+        """Those that are still good."""
+        return self._call(Grants, "GET", "/v1/grants")
+
+    def revoke(self, grant: str) -> GrantInfo:
+        """Ends one."""
+        return self._call(GrantInfo, "POST", f"/v1/grants/{_part(grant)}/revoke")
 
     def outbox(self) -> Outbox:
         """What waits for a person."""
@@ -80,9 +153,29 @@ class Client:
         """One of them."""
         return self._call(KeptProposal, "GET", f"/v1/outbox/{_part(proposal)}")
 
+    def approve(self, proposal: str, approval: Approval) -> Receipt | Refusal:
+        """Has exactly the content that the approval names delivered."""
+        return _VERDICT.validate_json(self._send("POST", f"/v1/outbox/{_part(proposal)}/approve", approval))
+
     def discard(self, proposal: str) -> KeptProposal:
         """Removes a refused one."""
         return self._call(KeptProposal, "POST", f"/v1/outbox/{_part(proposal)}/discard")
+
+    def stops(self) -> Stops:
+        """What is stopped."""
+        return self._call(Stops, "GET", "/v1/stops")
+
+    def stop(self, request: StopRequest) -> Stops:
+        """Stops, or lets go on."""
+        return self._call(Stops, "POST", "/v1/stops", request)
+
+    def log(self, after: int) -> LogPage:
+        """Lines of the log."""
+        return self._call(LogPage, "GET", f"/v1/log?after={after}")
+
+    def log_head(self, number: int | None = None) -> bytes:
+        """A signed word for the hash of one line of the log, the last by default."""
+        return self._send("GET", "/v1/log/head" + ("" if number is None else f"?number={number}"))
 
     def pulls(self, repository: str) -> PullRequests:
         """Pull requests of a repository."""
@@ -92,16 +185,21 @@ class Client:
         """One with its diff."""
         return self._call(PullRequestView, "GET", f"/v1/pulls/{_part(repository)}/{number}")
 
+    def commit(self, repository: str, number: int) -> bytes:
+        """The bytes of the commit that a pull request is on now."""
+        return self._send("GET", f"/v1/pulls/{_part(repository)}/{number}/commit")
+
     def merge(self, repository: str, number: int) -> PullRequest:
         """Merges one."""
         return self._call(PullRequest, "POST", f"/v1/pulls/{_part(repository)}/{number}/merge")
 
-    def _call(self, model: type[Model], verb: str, path: str, body: bytes | None = None) -> Model:
+    def _call(self, model: type[Model], verb: str, path: str, body: bytes | BaseModel | None = None) -> Model:
         return model.model_validate_json(self._send(verb, path, body))
 
-    def _send(self, verb: str, path: str, body: bytes | None) -> bytes:
+    def _send(self, verb: str, path: str, body: bytes | BaseModel | None = None) -> bytes:
+        content = body.model_dump_json().encode() if isinstance(body, BaseModel) else body
         try:
-            answer = self._http.request(verb, path, content=body)
+            answer = self._http.request(verb, path, content=content)
         except httpx.TransportError as error:
             mend = "start it: swarm-broker serve --config ...; or name another socket with --socket"
             raise UnreachableError(f"no broker answers on {self._socket} ({error})", mend) from None

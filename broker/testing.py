@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,8 @@ class PretendForge:
 class PretendTracker:
     """Conversations that a test writes, looked at in pages of ``most`` items.
 
-    ``before`` holds, by the name of a method, errors that are raised once each before it does anything; ``asked`` counts
-    the calls of each. What is said or labelled gets the time of ``clock`` unless a test gives one.
+    ``before`` holds, by the name of a method, errors that are raised once each before it does anything; ``asked``
+    counts the calls of each. What is said or labelled gets the time of ``clock`` unless a test gives one.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -213,13 +214,14 @@ class PretendTracker:
     def say(self, number: int, author: str, text: str, *, at: float | None = None, bot: bool = False) -> Note:
         """Somebody comments."""
         comment = Comment(author=author, permitted=False, at=self.clock() if at is None else at, text=text, bot=bot)
-        note = Note(str(len(self._changes) + 1), number, comment)
+        pull = number in self.threads and self.threads[number].pull
+        note = Note(str(len(self._changes) + 1), number, comment, pull=pull)
         self._changes.append(note)
         return note
 
     def edit(self, note: Note, text: str) -> None:
         """The same comment, with other words: forges show it again as something that changed."""
-        self._changes.append(Note(note.id, note.number, note.comment.model_copy(update={"text": text})))
+        self._changes.append(replace(note, comment=note.comment.model_copy(update={"text": text})))
 
     def review(self, number: int, author: str, text: str, **more: Any) -> Note:
         """Somebody reviews a pull request."""
@@ -238,7 +240,7 @@ class PretendTracker:
         self._called("me")
         return self.account
 
-    def thread(self, number: int) -> Thread:
+    def thread(self, number: int, *, pull: bool = False) -> Thread:  # noqa: ARG002
         """One that the test put there, with what was said."""
         self._called("thread")
         if number not in self.threads:
@@ -283,7 +285,7 @@ class PretendTracker:
         self._called("mergeable")
         return self.conflicts.get(number)
 
-    def note(self, number: int, marker: str, text: str) -> str:
+    def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:  # noqa: ARG002
         """Remembers it; as on a real forge it is then something new, said by the broker's own account."""
         self._called("note")
         self.notes[number, marker] = text

@@ -59,9 +59,9 @@ def _known(needed: str) -> Permission:
     return next(rank for rank in _RANKS if rank == needed)
 
 
-def bears(thread: Thread, label: str | None) -> bool:
-    """Whether an issue bears the label; forges do not tell upper case from lower."""
-    return label is not None and label.casefold() in {one.casefold() for one in thread.labels}
+def borne(thread: Thread, label: str | None) -> str | None:
+    """The label as an issue bears it, None if it does not; forges do not tell upper case from lower."""
+    return next((one for one in thread.labels if label is not None and one.casefold() == label.casefold()), None)
 
 
 def not_now(thread: Thread, open_task: str | None, today: int, intake: Intake) -> str:

@@ -34,6 +34,7 @@ class Taking:
     def __init__(self, followed: Followed, recorder: Recorder) -> None:
         self._of = followed
         self._recorder = recorder
+        self._declined: dict[str, float] = {}  # what this look turned down: written in one go, for a crowd's sake
 
     def look(self) -> None:
         """One look. What was there before the first one starts nothing. Raises ForgeError; it may be called again."""
@@ -53,6 +54,9 @@ class Taking:
             self._notes(seen.notes, asking)
         except (LaterError, StoppedError):
             return  # the marks stay: the next look brings the rest again
+        finally:
+            of.ledger.see(of.name, self._declined)
+            self._declined = {}
         of.ledger.set_marks(of.name, seen.marks)
 
     # --- labels
@@ -62,12 +66,13 @@ class Taking:
         key = f"label:{thread.number}"
         if label is None or thread.pull:
             return
-        if not intake.bears(thread, label):
+        borne = intake.borne(thread, label)
+        if borne is None:
             of.ledger.forget(of.name, key)  # put on again later, it counts again
             return
         if thread.state != "open" or of.ledger.is_seen(of.name, key):
             return
-        sender = of.tracker.labelled_by(thread.number, label)
+        sender = of.tracker.labelled_by(thread.number, borne)
         if sender is None:
             self._decline(thread.number, "", key, "the forge does not say who put the label on", of.clock())
             return
@@ -81,16 +86,21 @@ class Taking:
         new = [note for note in notes if note.comment.at > floor and not of.ledger.is_seen(of.name, f"note:{note.id}")]
         wordless = {note.id for note in new if intake.command_in(note.comment.text, command) is None}
         of.ledger.see(of.name, {f"note:{note.id}": note.comment.at for note in new if note.id in wordless})
-        own = {pull.number: pull for pull in of.own()}
+        own = {pull.number for pull in of.own()}
         for note in new:
-            if note.id not in wordless:
-                self._commanded(note, asking, is_own=note.number in own)
+            if note.id in wordless:
+                continue
+            if note.pull and note.number not in own:  # its number may be an issue's too
+                why = "it is on a pull request that is not the broker's"
+                self._decline(note.number, note.comment.author, f"note:{note.id}", why, note.comment.at)
+            else:
+                self._commanded(note, asking)
 
-    def _commanded(self, note: Note, asking: Asking, *, is_own: bool) -> None:
+    def _commanded(self, note: Note, asking: Asking) -> None:
         of, sender = self._of, note.comment.author
         words = intake.command_in(note.comment.text, of.settings().intake.command) or ""
         wish = Wish(note.number, sender, words, f"note:{note.id}", note.comment.at)
-        if not is_own:
+        if not note.pull:
             self._start(wish, asking, note.comment)
         elif why := asking.why_not(sender, note.comment):
             self._decline(wish.number, sender, wish.seen, why, wish.at)
@@ -162,5 +172,5 @@ class Taking:
                         grant=grant.id, number=numbered.number)  # fmt: skip
 
     def _decline(self, number: int, sender: str, seen: str, why: str, at: float) -> None:
-        self._of.ledger.see(self._of.name, {seen: at})
+        self._declined[seen] = at
         self._recorder.note("intake-declined", issue=number, by=line(sender, 100), reason=line(why, 300))

@@ -177,7 +177,7 @@ class Watching:
         days, now = of.settings().policy.expire_days, of.clock()
         if not watch.expired(known.active, days, now):
             return
-        thread = of.tracker.thread(pull.number)
+        thread = of.tracker.thread(pull.number, pull=True)
         latest = max([known.active, thread.updated, *(comment.at for comment in thread.comments)])
         if not watch.expired(latest, days, now):
             of.ledger.watch(of.name, replace(known, active=latest))

@@ -10,12 +10,13 @@ from broker.errors import AbsentError
 from broker.followup.followup import Followup
 from broker.followup.ledger import Ledger
 from broker.followup.parts import Followed
-from broker.followup.status import Sticky
+from broker.followup.status import Place, Sticky
 from broker.outbox.grants import MAX_LISTED, GrantStore
 from broker.service.grants import Grants
 from broker.service.stops import Stops
 from broker.service.ward import Desk, Ward
 from broker.wire import EventPage, Noted, StatusNote
+from broker.words.notes import StatusPage
 
 _RESTS = {"delivered", "failed", "cancelled", "waiting"}  # nobody works on the task any more
 _ENDS = {"failed", "cancelled"}  # and it has come to nothing: its issue may be asked for again
@@ -76,18 +77,21 @@ class Events:
             self._ledger.rest(ward.name, rights.task)
         if note.state in _ENDS:
             self._ledger.finished(ward.name, rights.task)
-        number, pull_url = self._place(ward, rights)
-        if number is None or not ward.settings().follow.status_comment:
+        place, pull_url = self._place(ward, rights)
+        if place is None or not ward.settings().follow.status_comment:
             return Noted()
-        url = self._sticky[ward.name].say(number, rights.task, note.state, note.text, pull_url)
-        self._desk.audit.append("comment", grant=rights.grant, repository=ward.name, issue=number, state=note.state)
+        page = StatusPage(task=rights.task, state=note.state, text=note.text, pull_url=pull_url, at=self._desk.clock())
+        url = self._sticky[ward.name].say(place, page)
+        self._desk.audit.append("comment", grant=rights.grant, repository=ward.name, number=place.number,
+                                state=note.state)  # fmt: skip
         return Noted(url=url)
 
-    def _place(self, ward: Ward, rights: Rights) -> tuple[int | None, str]:
-        own = next((one for one in self._desk.outbox.own(ward.name) if one.task == rights.task), None)
-        if rights.issue is None:
-            return (own.number, "") if own else (None, "")
-        return rights.issue, self._address(ward, own.number) if own else ""
+    def _place(self, ward: Ward, rights: Rights) -> tuple[Place | None, str]:
+        own = self._desk.outbox.own(ward.name)
+        newest = next((one for one in reversed(own) if (one.task, one.branch) == (rights.task, rights.branch)), None)
+        if rights.issue is not None:
+            return Place(rights.issue), self._address(ward, newest.number) if newest else ""
+        return (Place(newest.number, pull=True) if newest else None), ""
 
     @staticmethod
     def _address(ward: Ward, number: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from broker.config.base import Reaction
 from broker.config.policy import Policy
 from broker.judge.reaction import severity
-from broker.judge.scan.content import Content, added_lines
+from broker.judge.scan.content import Content, added_lines, is_binary
 from broker.judge.scan.hidden import hidden_in
 from broker.judge.scan.licences import Licences
 from broker.judge.scan.secrets import Secrets
@@ -16,6 +16,7 @@ from broker.judge.scan.suites import Suites
 from broker.wire import Finding
 
 MAX_PER_FILE, MAX_OF_TESTS = 20, 40
+_BOM = b"\xef\xbb\xbf"
 
 
 class Scanner:
@@ -61,7 +62,9 @@ class Scan:
 
     def _added(self, path: str, old: bytes, new: bytes) -> Iterator[Finding]:
         secrets, hidden = severity(self._policy.secrets), severity(self._policy.hidden_text)
-        for number, line in added_lines(old, new) if secrets or hidden else ():
+        hidden = None if is_binary(new) else hidden  # nobody reads it as text; whether it may be there is policy's word
+        lines = added_lines(old.removeprefix(_BOM), new.removeprefix(_BOM))  # where it belongs, it hides nothing
+        for number, line in lines if secrets or hidden else ():
             where = f"line {number} of {path} holds"
             if secrets and (kind := self._secrets.kind_in(path, line)):
                 message, mend = f"{where} what looks like: {kind}", "take it from the environment at run time"

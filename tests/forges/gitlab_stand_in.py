@@ -71,6 +71,9 @@ class GitLabProject(Project):
             **more,
         }
         notes.append(one)
+        for thing in self.issues if kind == "issues" else self.merges:
+            if thing["iid"] == iid:
+                thing["updated_at"] = one["updated_at"]
         return one
 
     def obey(self, text: str, merge: dict[str, Any] | None) -> str:
@@ -134,7 +137,7 @@ def _shown(project: GitLabProject, merge: dict[str, Any]) -> dict[str, Any]:
 
 def _list_merges(project: GitLabProject, call: Call, _groups: Mapping[str, str]) -> Any:
     only(call.query, "state", "source_branch", "target_branch", "order_by", "sort", "per_page", "page", "author_id",
-         "author_username", "scope", "updated_after", "labels")  # fmt: skip
+         "author_username", "scope", "updated_after", "updated_before", "labels")  # fmt: skip
     found = [
         _shown(project, one)
         for one in reversed(project.merges)
@@ -143,6 +146,7 @@ def _list_merges(project: GitLabProject, call: Call, _groups: Mapping[str, str])
         and call.query.get("target_branch", one["target_branch"]) == one["target_branch"]
         and call.query.get("author_username", one["author"]["username"]) == one["author"]["username"]
         and int(call.query.get("author_id", one["author"]["id"])) == one["author"]["id"]
+        and _in_span(one, call)
     ]
     return page(found, call, "http://forge/api/v4", "per_page")
 
@@ -311,9 +315,24 @@ def _events(project: GitLabProject, call: Call, groups: Mapping[str, str]) -> An
 
 
 def _list_issues(project: GitLabProject, call: Call, _groups: Mapping[str, str]) -> Any:
-    only(call.query, "labels", "state", "updated_after", "order_by", "sort", "per_page", "page", "scope")
-    found = [one for one in project.issues if one["updated_at"] >= call.query.get("updated_after", "")]
+    only(
+        call.query,
+        "labels",
+        "state",
+        "updated_after",
+        "updated_before",
+        "order_by",
+        "sort",
+        "per_page",
+        "page",
+        "scope",
+    )
+    found = [one for one in project.issues if _in_span(one, call)]
     return page(found, call, "http://forge/api/v4", "per_page")
+
+
+def _in_span(one: Mapping[str, Any], call: Call) -> bool:
+    return call.query.get("updated_after", "") <= one["updated_at"] <= call.query.get("updated_before", "9")
 
 
 def _labels(project: GitLabProject, call: Call, _groups: Mapping[str, str]) -> Any:
@@ -362,7 +381,10 @@ def _set_status(project: GitLabProject, call: Call, groups: Mapping[str, str]) -
 
 def _get_statuses(project: GitLabProject, call: Call, groups: Mapping[str, str]) -> Any:
     only(call.query, "per_page", "page", "all", "ref", "name")
-    return page(project.statuses.get(groups["sha"], []), call, "http://forge/api/v4", "per_page")
+    found = [
+        one for one in project.statuses.get(groups["sha"], []) if call.query.get("name", one["name"]) == one["name"]
+    ]
+    return page(found, call, "http://forge/api/v4", "per_page")
 
 
 _THING = _PROJECT + r"/(?P<kind>issues|merge_requests)/(?P<iid>\d+)"

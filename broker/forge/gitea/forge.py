@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.errors import AbsentError, ConflictError, ForgeError
+from broker.errors import ConflictError, ForgeError
 from broker.forge.base import Dressing, Order, Status, Visibility, is_for
 from broker.forge.gitea import reading
 from broker.forge.gitea.dressing import dress
@@ -189,9 +189,7 @@ class GiteaForge:
         return body[:limit].decode(errors="replace"), len(body) > limit
 
     def merge(self, number: int, by: str) -> PullRequest:
-        """Never: people merge, on the forge."""
-        if number < 1:
-            raise AbsentError(f"{self._site.name} has no pull request {number}")
-        raise ConflictError(
-            f"the broker does not merge on a forge; {by} may", f"merge it there: {self._site.pull_url(number)}"
-        )
+        """Never: people merge, on the forge. Raises AbsentError and ConflictError."""
+        self.pull(number)
+        where = self._site.pull_url(number)
+        raise ConflictError(f"the broker does not merge on a forge; {by} may", f"merge it there: {where}")

@@ -162,8 +162,8 @@ def review(value: Mapping[str, Any], index: int) -> Note | None:
 
 
 def remark(value: Mapping[str, Any], index: int) -> Note | None:
-    """One line's remark in a review."""
-    identity = number(value.get("id"))
+    """One line's remark in a review; None for one that somebody has resolved."""
+    identity = 0 if isinstance(value.get("resolver"), dict) else number(value.get("id"))
     place = number(value.get("position")) or number(value.get("original_position"))
     path = line(value.get("path"), 1000)
     one = Said(author(value), at(value.get("created_at")), text(value.get("body")), path=path, line=place)

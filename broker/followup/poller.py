@@ -87,7 +87,7 @@ class Poller:
         if reason != self._said:
             self._said = reason
             self._report(reason)
-        wait = min(LONGEST, self._jittered(2.0 ** min(self._failures, 12)))
+        wait = min(LONGEST, self._jittered(self._gap * 2.0 ** min(self._failures, 12)))
         return max(wait, min(MAX_WAIT, when - time.time())) if when is not None else wait
 
     @staticmethod

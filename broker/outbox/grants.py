@@ -67,7 +67,7 @@ class GrantStore:
 
     def require(self, rights: Rights) -> None:
         """Raises CapabilityError for a grant that this state does not know or that was taken back."""
-        found = self._find(rights.grant)
+        found = self.find(rights.grant)
         if found is None:
             raise CapabilityError("the capability was granted from another state folder", _NEW)
         if found.revoked:
@@ -92,9 +92,14 @@ class GrantStore:
         """Takes a use back that led to nothing, such as a full outbox."""
         self._run("DELETE FROM uses WHERE grant_id = ? AND proposal = ?", (rights.grant, proposal))
 
+    def find(self, grant: str) -> Granted | None:
+        """One grant; None if it was never given here, or long ago."""
+        rows = self._rows(f"{_SELECT} WHERE id = ?", grant)
+        return _granted(rows[0]) if rows else None
+
     def get(self, grant: str) -> Granted:
         """One grant. Raises AbsentError."""
-        found = self._find(grant)
+        found = self.find(grant)
         if found is None:
             raise AbsentError(f"there is no grant {grant!r}", "swarm-broker grants list shows those that are good")
         return found
@@ -113,10 +118,6 @@ class GrantStore:
             "UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (by, at, grant)
         )
         return self.get(grant)
-
-    def _find(self, grant: str) -> Granted | None:
-        rows = self._rows(f"{_SELECT} WHERE id = ?", grant)
-        return _granted(rows[0]) if rows else None
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._lock, closing(self._run(query, values)) as cursor:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from broker.capability import Rights, Verb
 from broker.config.repository import Repository
-from broker.errors import AbsentError, CapabilityError, ConflictError
+from broker.errors import CapabilityError, ConflictError
 from broker.forge.base import Visibility
 from broker.judge.policy import may_aim_at
 from broker.outbox.grants import Granted, GrantStore
@@ -131,14 +131,17 @@ class Grants:
 
     def giver(self, rights: Rights) -> str:
         """Who gave the grant, "uid:N" or "forge:LOGIN"; empty once that is forgotten."""
-        try:
-            return self._store.get(rights.grant).by
-        except AbsentError:
-            return ""
+        given = self._store.find(rights.grant)
+        return "" if given is None else given.by
 
     def leak(self, rights: Rights) -> Finding | None:
-        """The visibility rule by what the forges say now. Raises ForgeError, AbsentError."""
-        found = self._leak(self._desk.wards.get(rights.repository), rights.reads)
+        """The visibility rule by what the forges say now. Raises ForgeError, AbsentError.
+
+        It holds for all that was granted: who read with the whole capability may come with one that was narrowed since.
+        """
+        given = self._store.find(rights.grant)
+        reads = rights.reads if given is None else given.rights.reads
+        found = self._leak(self._desk.wards.get(rights.repository), reads)
         if found is None:
             return None
         return Finding(rule="visibility", severity="fatal", message=found, mend=_LEAK_MEND)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretBytes
 
-from broker.capability import Caveat, Mint, Rights, narrow
+from broker.capability import VERBS, Caveat, Mint, Rights, narrow
 from broker.errors import CapabilityError
 
 MINT = Mint(SecretBytes(b"k" * 32))
@@ -23,6 +24,8 @@ RIGHTS = Rights(
     task="t1",
     uses=3,
     expires=1000.0,
+    issue=7,
+    reads=("docs", "lib"),
 )
 TOKEN = MINT.make(RIGHTS)
 
@@ -53,6 +56,12 @@ def test_verbs_shrink_to_what_all_caveats_allow():
     for verb in ("propose", "explain"):
         with pytest.raises(CapabilityError, match="not good for"):
             check(token, verb)
+
+
+def test_reads_shrink_to_what_all_caveats_allow():
+    token = narrow(narrow(TOKEN, Caveat(reads=("lib", "secrets"))), Caveat(reads=("secrets", "lib", "docs")))
+    assert check(token).reads == ("lib",)
+    assert check(narrow(token, Caveat(reads=()))).reads == ()
 
 
 def test_a_pinned_tree_cannot_be_pinned_again():
@@ -89,6 +98,9 @@ def test_rights_cannot_be_rewritten():
         "repository": "other",
         "expires": 9e9,
         "base_commit": "b" * 40,
+        "issue": 8,
+        "reads": ["secrets"],
+        "verbs": ["mirror", "merge"],
     }.items():
         block = json.loads(base64.urlsafe_b64decode(parts[1] + "=="))
         block[field] = value
@@ -116,7 +128,7 @@ def test_a_second_rights_block_is_no_caveat():
 
 @pytest.mark.parametrize(
     "token",
-    ["", ".", "swc1", "swc1..", "swc2" + TOKEN[4:], TOKEN + ".", TOKEN * 30, "swc1.ä.ö", "swc1.!!.??", TOKEN + "\n"],
+    ["", ".", "swc2", "swc2..", "swc3" + TOKEN[4:], TOKEN + ".", TOKEN * 30, "swc2.ä.ö", "swc2.!!.??", TOKEN + "\n"],
 )
 def test_what_is_no_capability_is_refused(token):
     with pytest.raises(CapabilityError):
@@ -142,3 +154,76 @@ def test_too_many_caveats_are_refused():
         token = narrow(token, Caveat(uses=3)) if token.count(".") < 18 else token + ".e30"
     with pytest.raises(CapabilityError):
         check(token)
+
+
+@pytest.mark.parametrize("token", ["swc1" + TOKEN[4:], "swc1.e30.AAAA", "swc1", "swc1." + "x" * 40])
+def test_a_capability_of_an_earlier_version_is_told_apart_from_a_forged_one(token):
+    with pytest.raises(CapabilityError, match="earlier version") as caught:
+        check(token)
+    assert "swarm-broker grant" in caught.value.mend
+
+
+def test_rights_as_an_earlier_version_kept_them_still_load():
+    kept = RIGHTS.model_dump(mode="json", exclude={"issue", "reads"}) | {"verbs": ["mirror", "propose", "explain"]}
+    loaded = Rights.model_validate_json(json.dumps(kept))
+    assert (loaded.issue, loaded.reads) == (None, ())
+
+
+@pytest.mark.parametrize(
+    "text", ['{"expires": NaN}', '{"expires": Infinity}', '{"uses": -1}', '{"uses": 1.5}', "[]", "null"]
+)
+def test_a_caveat_that_is_no_number_of_ours_is_refused(text):
+    blocks = TOKEN.split(".")
+    forged = [base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")]
+    tail = base64.urlsafe_b64decode(blocks[-1] + "==")
+    link = base64.urlsafe_b64encode(hmac.digest(tail, text.encode(), "sha256")).decode().rstrip("=")
+    with pytest.raises(CapabilityError, match="does not know"):
+        check(".".join([*blocks[:-1], *forged, link]))
+
+
+names = st.sampled_from(["docs", "lib", "secrets", "demo"])
+caveats = st.builds(
+    Caveat,
+    expires=st.none() | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12),
+    uses=st.none() | st.integers(min_value=0, max_value=200),
+    verbs=st.none() | st.lists(st.sampled_from(VERBS), max_size=6).map(tuple),
+    reads=st.none() | st.lists(names, max_size=8).map(tuple),
+    tree=st.none() | st.sampled_from(["1" * 40, "2" * 40]),
+    proposal=st.none() | st.sampled_from(["p1", "p2"]),
+)
+BOUND = ("grant", "repository", "base", "base_commit", "branch", "task", "issue")
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(caveats, max_size=8), st.sampled_from(VERBS), st.floats(min_value=0, max_value=2000))
+def test_whatever_caveats_are_appended_rights_never_grow(appended, verb, now):
+    token, before = TOKEN, RIGHTS
+    for caveat in appended:
+        token = narrow(token, caveat)
+        try:
+            after = check(token, verb, now)
+        except CapabilityError:
+            continue
+        assert all(getattr(after, name) == getattr(RIGHTS, name) for name in BOUND)
+        assert after.expires <= before.expires
+        assert after.uses <= before.uses
+        assert set(after.verbs) <= set(before.verbs)
+        assert set(after.reads) <= set(before.reads)
+        for name in ("tree", "proposal"):
+            assert getattr(before, name) in {None, getattr(after, name)}
+        before = after
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(caveats, min_size=1, max_size=6), st.data())
+def test_no_rearrangement_of_blocks_gives_what_a_holder_was_not_given(appended, data):
+    token = TOKEN
+    for caveat in appended:
+        token = narrow(token, caveat)
+    head, *blocks = token.split(".")
+    picked = data.draw(st.lists(st.sampled_from(blocks), min_size=2, max_size=len(blocks) + 1))
+    mixed = ".".join([head, *picked])
+    if mixed == token:
+        return
+    with pytest.raises(CapabilityError):
+        check(mixed, "mirror")

@@ -1,0 +1,130 @@
+"""A grant is spent once per proposal and never beyond its uses, whoever asks at once; taken back, it is over."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from broker.capability import Rights
+from broker.errors import AbsentError, BrokerError, CapabilityError
+from broker.outbox.grants import GrantStore
+
+
+def rights(grant="0" * 32, **more) -> Rights:
+    values = {
+        "grant": grant, "repository": "demo", "base": "main", "base_commit": "a" * 40, "branch": "swarm/t1",
+        "task": "t1", "uses": 2, "expires": 1000.0,
+    }  # fmt: skip
+    return Rights.model_validate({**values, **more})
+
+
+@pytest.fixture
+def store(tmp_path) -> Iterator[GrantStore]:
+    found = GrantStore(tmp_path)
+    found.record(rights(), "uid:0", 10.0)
+    yield found
+    found.close()
+
+
+def test_what_was_never_granted_here_is_not_good(store):
+    for call in (store.require, lambda unknown: store.spend(unknown, "p1")):
+        with pytest.raises(CapabilityError, match="another state folder"):
+            call(rights("1" * 32))
+
+
+def test_every_proposal_spends_one_use_and_only_once(store):
+    for proposal in ("p1", "p1", "p2", "p1", "p2"):
+        store.spend(rights(), proposal)
+    with pytest.raises(CapabilityError, match="used up: it was good for 2"):
+        store.spend(rights(), "p3")
+    assert store.get("0" * 32).used == 2
+
+
+def test_a_narrowed_capability_counts_what_others_of_the_grant_spent(store):
+    store.spend(rights(), "p1")
+    with pytest.raises(CapabilityError, match="good for 1"):
+        store.spend(rights(uses=1), "p2")
+    store.spend(rights(), "p2")
+
+
+def test_a_capability_narrowed_to_no_use_is_good_for_none(store):
+    with pytest.raises(CapabilityError, match="good for 0"):
+        store.spend(rights().model_copy(update={"uses": 0}), "p1")
+
+
+def test_what_led_to_nothing_is_given_back(store):
+    store.spend(rights(uses=1), "p1")
+    store.refund(rights(), "p1")
+    store.spend(rights(uses=1), "p2")
+
+
+def test_one_that_was_taken_back_is_over_and_stays_so_after_a_restart(store, tmp_path):
+    store.spend(rights(), "p1")
+    assert store.revoke("0" * 32, "uid:0", 20.0).revoked
+    assert store.revoke("0" * 32, "uid:5", 30.0).revoked
+    again = GrantStore(tmp_path)
+    try:
+        for call in (again.require, lambda held: again.spend(held, "p1")):
+            with pytest.raises(CapabilityError, match="took the capability back"):
+                call(rights())
+        assert again.good(20.0) == ()
+    finally:
+        again.close()
+
+
+def test_only_what_can_still_be_used_is_listed_newest_first(store):
+    store.record(rights("1" * 32, uses=1), "forge:ada", 20.0)
+    store.record(rights("2" * 32, expires=15.0), "uid:0", 11.0)
+    assert [(one.rights.grant[0], one.by) for one in store.good(20.0)] == [("1", "forge:ada"), ("0", "uid:0")]
+    store.spend(rights("1" * 32, uses=1), "p1")
+    assert [one.rights.grant[0] for one in store.good(20.0)] == ["0"]
+
+
+def test_what_is_not_known_cannot_be_taken_back(store):
+    with pytest.raises(AbsentError):
+        store.revoke("7" * 32, "uid:0", 1.0)
+
+
+def test_a_grant_that_expired_long_ago_is_forgotten_and_no_longer_good(store):
+    store.spend(rights(), "p1")
+    store.record(rights("1" * 32, expires=9e6), "uid:0", 1000.0 + 31 * 86_400)
+    with pytest.raises(CapabilityError, match="another state folder"):
+        store.require(rights())
+    store.require(rights("1" * 32))
+
+
+def test_of_many_at_once_in_two_processes_worth_of_stores_no_more_than_the_uses_get_one(store, tmp_path):
+    other = GrantStore(tmp_path)
+
+    def spend(number: int) -> bool:
+        try:
+            (store if number % 2 else other).spend(rights(), f"p{number}")
+        except CapabilityError:
+            return False
+        return True
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(spend, range(40))) == 2
+    finally:
+        other.close()
+
+
+def test_the_file_holds_no_capability_and_is_the_brokers_own(store, tmp_path):
+    store.spend(rights(), "p1")
+    assert b"swc" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_store_that_cannot_be_written_is_told_and_spends_nothing(store, tmp_path):
+    with sqlite3.connect(tmp_path / "grants.sqlite", isolation_level=None) as blocker:
+        blocker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(BrokerError, match="cannot be used"):
+            store.spend(rights(), "p1")
+        blocker.execute("ROLLBACK")
+    blocker.close()
+    assert store.get("0" * 32).used == 0
+    store.spend(rights(), "p1")

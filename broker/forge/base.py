@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -52,6 +52,26 @@ class Status(BaseModel):
     state: Literal["pending", "success", "failure"]
     description: str = ""
     url: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One thing that a person should know before the first proposal, with its mend."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    message: str
+    mend: str = ""
+
+
+@runtime_checkable
+class Examiner(Protocol):
+    """A forge that can say more about its credential and rules than a doctor finds out by using it."""
+
+    def examine(self, base: str, prefix: str) -> tuple[Checked, ...]:
+        """Whether the credential's rights are enough and not too many, and whether a rule of the forge stands in the
+        way of branches under ``prefix`` and pull requests on ``base``. Reads only; raises ForgeError.
+        """
 
 
 def is_for(pull: PullRequest, order: Order) -> bool:

@@ -61,7 +61,7 @@ def order(delivery: Delivery, commit: str, told: tuple[Finding, ...]) -> Order:
         template=delivery.template,
         closes=rights.issue if policy.closes_issue else None,
         task=proposal.task,
-        base=rights.base,
+        base=rights.base_commit,
     )
     return Order(
         title=headline(delivery),

@@ -19,7 +19,8 @@ _CUT = "\n\n(The rest is left out: it is longer than a pull request may be.)"
 class Page:
     """What is to be said. ``body`` and ``template`` as they came; ``facts`` are the broker's own.
 
-    ``closes`` is the task's own issue where policy wants it closed; nothing else is ever closed.
+    ``closes`` is the task's own issue where policy wants it closed; nothing else is ever closed. ``base`` is the commit
+    that the work was begun on.
     """
 
     body: str

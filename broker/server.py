@@ -5,40 +5,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from types import FrameType
-from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
 
 from broker.audit import Audit
 from broker.canary import watch as planted
 from broker.capability import Mint
+from broker.config import showing
 from broker.config.live import Live
 from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
+from broker.config.settings import Webhook as WebhookSettings
 from broker.door.coordinator import CoordinatorDoor
 from broker.door.guard import Guard, never
-from broker.door.listening import listening
+from broker.door.listening import listening, listening_tcp
 from broker.door.person import PersonDoor
 from broker.door.serving import serve as serve_sockets
-from broker.errors import ConfigError, ForgeError
+from broker.errors import ConfigError, FencedError
+from broker.followup.webhook import Webhook
 from broker.forge.base import Forge, Tracker
-from broker.forge.local import LocalForge
-from broker.forge.local_tracker import LocalTracker
-from broker.instance import alone
+from broker.forge.github.place import place_of
+from broker.forge.making import forge_of
+from broker.forge.rest.pace import Paces
+from broker.instance import alone, notify
 from broker.judge.selftest import prove
 from broker.person_wire import StopRequest
 from broker.provenance.signing import Signer
 from broker.provenance.store import Provenance
+from broker.scope import Lend
 from broker.service.service import Service, assemble
 from broker.service.ward import Current
 from broker.vault.app import Target
 from broker.vault.hardening import harden_process
-from broker.vault.redaction import Redactor
+from broker.vault.redaction import RedactingFormatter, Redactor
 from broker.vault.vault import Vault
 
 _THREADS = {"coordinator": 8, "person": 4}
@@ -51,9 +57,12 @@ def serve(live: Live, *, standby: bool = False) -> None:
     """
     harden_process()
     config = live.current()
+    if found := showing.obstacles(config, os.geteuid()):
+        raise ConfigError("; ".join(found), "swarm-broker config check")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # until the loop takes over: what was begun is reconciled at the next start
     redactor = Redactor()
+    _redact_logging(redactor)
     waiting = functools.partial(_say, f"waiting for the broker that works in {config.state}")
     with (
         alone(config.state, standby=standby, waiting=waiting),
@@ -65,6 +74,7 @@ def serve(live: Live, *, standby: bool = False) -> None:
         left = 0
         try:
             service.reconcile()
+            service.start()
             left = _serve(service, config, redactor)
         finally:
             service.audit.append("stop", unfinished=left)
@@ -73,26 +83,43 @@ def serve(live: Live, *, standby: bool = False) -> None:
 
 
 def _serve(service: Service, config: BrokerConfig, redactor: Redactor) -> int:
-    """Both sockets until a signal; how many calls were still running when their time was over."""
+    """All sockets until a signal; how many calls were still running when their time was over."""
     guards = {
-        role: Guard(config.roles, service.audit, threads, redact=redactor, watch=service.desk.watch)
+        role: Guard(config.roles, service.audit, threads, redact=redactor, watch=service.desk.watch, fenced=_give_way)
         for role, threads in _THREADS.items()
     }
     ending = threading.Event()
     known = ", ".join(sorted(config.repositories))
-    ready = functools.partial(
-        _say, f"listening at {config.socket}, for people at {config.people}; repositories: {known}"
-    )
-    with (
-        listening(config.socket, config.socket_group, "socket_group") as coordinator,
-        listening(config.people, config.person_group, "person_group") as person,
-    ):
-        places = (
+    words = f"listening at {config.socket}, for people at {config.people}; repositories: {known}"
+    with contextlib.ExitStack() as stack:
+        coordinator = stack.enter_context(listening(config.socket, config.socket_group, "socket_group"))
+        person = stack.enter_context(listening(config.people, config.person_group, "person_group"))
+        places = [
             (CoordinatorDoor(service, config, guards["coordinator"], ending).app(), coordinator),
             (PersonDoor(service, guards["person"]).app(), person),
-        )
-        asyncio.run(serve_sockets(places, config.drain_seconds, ending, ready))
+        ]
+        if config.webhook is not None:
+            hook = _webhook(service, config.webhook, Vault(config.state, redactor))
+            places.append((hook, stack.enter_context(listening_tcp(config.webhook.listen))))
+        asyncio.run(serve_sockets(tuple(places), config.drain_seconds, ending, functools.partial(_ready, words)))
     return sum(guard.running for guard in guards.values())
+
+
+def _webhook(service: Service, hook: WebhookSettings, vault: Vault) -> Starlette:
+    def secret() -> bytes:
+        return vault.secret(hook.secret).get_secret_value().encode()
+
+    def names() -> Collection[str]:
+        return service.desk.current().repositories.keys()
+
+    return Webhook(secret, names, service.events.hint).app()
+
+
+def _redact_logging(redactor: Redactor) -> None:
+    """Whatever a library logs, tracebacks too, goes to standard error without a secret."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter(redactor))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 
 def _report(service: Service, event: str, fields: Mapping[str, str]) -> None:
@@ -102,6 +129,17 @@ def _report(service: Service, event: str, fields: Mapping[str, str]) -> None:
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
+
+
+def _give_way(error: FencedError) -> None:
+    """Another broker owns the state now: not a line more of the log, not a step more on the forge."""
+    _say(str(error))
+    os._exit(7)
+
+
+def _ready(words: str) -> None:
+    _say(words)
+    notify("READY=1")
 
 
 def _say(text: str) -> None:
@@ -125,12 +163,13 @@ def build(
     audit = Audit(config.state / "audit.log", redact=redactor)
     vault = Vault(config.state, redactor, audit.append)
     if forges is None or trackers is None:
-        made = {name: _parts(name, config, vault) for name in config.repositories}
+        paces = Paces()
+        made = {
+            name: forge_of(name, config, _lends(name, settings, vault), paces, redactor)
+            for name, settings in config.repositories.items()
+        }
         forges = {name: forge for name, (forge, _) in made.items()}
         trackers = {name: tracker for name, (_, tracker) in made.items()}
-    for name, forge in forges.items():
-        if (path := config.repositories[name].path) is not None:
-            _require_usable(name, path, forge)
     watch = planted(config.canary, config.state, audit.append) if config.canary else None
     mint = Mint(vault.signing_key())
     provenance = Provenance(config.state, Signer(vault.provenance_key()))
@@ -142,10 +181,19 @@ def build(
         forges=forges,
         trackers=trackers,
         watch=watch or never,
+        fenced=_give_way,
     )
     if watch is not None:
         watch.stop_by(functools.partial(_stop_all, service))
     return service
+
+
+def forge_for(name: str, config: BrokerConfig) -> Forge:
+    """One repository's forge with its credential, for a doctor that reads. Raises ConfigError."""
+    harden_process()
+    redactor = Redactor()
+    lends = _lends(name, config.repositories[name], Vault(config.state, redactor))
+    return forge_of(name, config, lends, Paces(), redactor)[0]
 
 
 def _stop_all(service: Service, reason: str) -> None:
@@ -153,31 +201,17 @@ def _stop_all(service: Service, reason: str) -> None:
         service.stops.set(StopRequest(stopped=True, reason=reason), os.geteuid())
 
 
-def _parts(name: str, config: BrokerConfig, vault: Vault) -> tuple[Forge, Tracker]:
-    settings = config.repositories[name]
-    lend = vault.lender(name, settings.credential, _target(settings))
-    if settings.path is None:
-        raise ConfigError(f"repositories.{name}: {settings.forge} is not supported yet")
-    forge = LocalForge(name, settings.path, config.state / "pulls" / name, config.identity, lend)
-    return forge, LocalTracker(forge)
+def _lends(name: str, settings: Repository, vault: Vault) -> tuple[Lend, Lend]:
+    """One repository's credential, for the API and for git."""
+    target = _target(name, settings) if settings.forge == "github" else None
+    lend = vault.lender(name, settings.credential, target)
+    if settings.push_credential is None:
+        return lend, lend
+    return lend, vault.lender(name, settings.push_credential, target)
 
 
-def _target(settings: Repository) -> Target | None:
-    """What a GitHub App's tokens are for; None where there are no Apps."""
-    if settings.forge != "github" or settings.url is None:
-        return None
-    place = urlsplit(settings.url)
-    usual = "https://api.github.com" if place.netloc == "github.com" else f"{place.scheme}://{place.netloc}/api/v3"
-    owner, _, repository = place.path.strip("/").partition("/")
-    return Target(settings.api or usual, owner, repository, settings.ca_file)
-
-
-def _require_usable(name: str, path: Path, forge: Forge) -> None:
-    try:
-        forge.object_format()
-    except ForgeError as error:
-        mend = f"make it as uid {os.geteuid()}: git init --bare {path}"
-        raise ConfigError(f"repositories.{name}.path = {path} cannot be used: {error}", mend) from None
-    if path.stat().st_uid != os.geteuid():  # git would refuse to read it, yet only once a task is under way
-        mend = f"chown -R {os.geteuid()} {path}"
-        raise ConfigError(f"repositories.{name}.path = {path} does not belong to the broker's user", mend)
+def _target(name: str, settings: Repository) -> Target:
+    """What a GitHub App's tokens are for."""
+    place = place_of(name, settings)
+    owner, _, repository = place.full_name.partition("/")
+    return Target(place.api.base + place.rest, owner, repository, settings.ca_file)

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from broker.audit import Audit
 from broker.config.settings import Roles
 from broker.door.bodies import SMALL_BODY, answer, http_problem, problem_of, read_body, unexpected
-from broker.errors import BrokerError, RightsError
+from broker.errors import BrokerError, FencedError, RightsError
 
 Handler = Callable[[Request], Awaitable[Response]]
 Role = Literal["person", "coordinator"]
@@ -56,11 +56,13 @@ class Guard:
         *,
         redact: Callable[[str], str] = unchanged,
         watch: Watch = never,
+        fenced: Callable[[FencedError], None] = lambda _error: None,
     ) -> None:
         self._roles = roles
         self.audit = audit
         self._redact = redact
         self._watch = watch
+        self._fenced = fenced
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="verb")
         self._turned_away: Counter[int] = Counter()
         self._running: set[Future[Any]] = set()
@@ -126,6 +128,8 @@ class Guard:
             raise RightsError("the call was refused", "the operator finds the reason in the log")
 
     def _problem(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, FencedError):
+            self._fenced(error)
         problem, status = problem_of(error)
         problem = problem.model_copy(
             update={"message": self._redact(problem.message), "mend": self._redact(problem.mend)}

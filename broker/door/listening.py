@@ -20,22 +20,29 @@ CONNECTIONS = 64
 _HEAD_SECONDS = 15.0
 
 
-class PeerProtocol(H11Protocol):
+class PatientProtocol(H11Protocol):
+    """Closes a connection over which nothing was asked in time: whoever says nothing holds one of few places."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begins to wait."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self.loop.call_later(_HEAD_SECONDS, self._leave_the_silent)
+
+    def _leave_the_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+class PeerProtocol(PatientProtocol):
     """Puts the uid that the kernel vouches for into the state of every request of this connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asks SO_PEERCRED once; it names whoever called connect()."""
-        super().connection_made(transport)  # type: ignore[arg-type]
+        super().connection_made(transport)
         peer = transport.get_extra_info("socket")
         credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _pid, uid, _gid = struct.unpack("3i", credentials)
         self.app_state = {**self.app_state, "peer_uid": uid}
-        self.loop.call_later(_HEAD_SECONDS, self._leave_the_silent)
-
-    def _leave_the_silent(self) -> None:
-        # Whoever says nothing holds one of few places.
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
 
 
 @contextlib.contextmanager
@@ -63,6 +70,17 @@ def listening(path: Path, group: str | None, key: str) -> Iterator[socket.socket
     except OSError as error:
         mend = "its folder must exist and be writable for the broker's user"
         raise ConfigError(f"cannot listen on {path}: {error.strerror or error}", mend) from None
+
+
+@contextlib.contextmanager
+def listening_tcp(address: str) -> Iterator[socket.socket]:
+    """A listener at "host:port", for the forge's calls. Raises ConfigError."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_server((host, int(port)), backlog=CONNECTIONS) as listener:
+            yield listener
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {address}: {error}", "correct webhook.listen") from None
 
 
 def _prepare(path: Path) -> None:

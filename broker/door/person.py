@@ -9,7 +9,7 @@ from starlette.responses import Response
 from broker.door.bodies import answer
 from broker.door.guard import Guard, Role, uid_of
 from broker.door.shared import Shared
-from broker.person_wire import StopRequest
+from broker.person_wire import Approval, StopRequest
 from broker.service.service import Service
 from broker.wire import GrantRequest
 
@@ -36,6 +36,7 @@ class PersonDoor:
                 ("GET", "/v1/log/head", _ROLE, self._log_head),
                 ("GET", "/v1/outbox", _ROLE, self._outbox),
                 ("GET", "/v1/outbox/{id}", _ROLE, self._kept),
+                ("POST", "/v1/outbox/{id}/approve", _ROLE, self._approve),
                 ("POST", "/v1/outbox/{id}/discard", _ROLE, self._discard),
                 ("GET", "/v1/pulls/{repository}", _ROLE, self._pulls),
                 ("GET", "/v1/pulls/{repository}/{number:int}", _ROLE, self._pull),
@@ -75,6 +76,11 @@ class PersonDoor:
 
     async def _kept(self, request: Request) -> Response:
         return answer(await self._guard.call(self._service.proposals.kept, request.path_params["id"]))
+
+    async def _approve(self, request: Request) -> Response:
+        asked = await self._guard.asked(Approval, request)
+        proposal, by = request.path_params["id"], uid_of(request)
+        return answer(await self._guard.call(self._service.proposals.approve, proposal, asked, by))
 
     async def _discard(self, request: Request) -> Response:
         return answer(

@@ -1,4 +1,4 @@
-"""Two sockets in one loop until a signal; each with places of its own, so that neither can shut the other out."""
+"""All sockets in one loop until a signal; each with places of its own, so that none can shut another out."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from broker.door.listening import CONNECTIONS, PeerProtocol
+from broker.door.listening import CONNECTIONS, PatientProtocol, PeerProtocol
 
 Place = tuple[Starlette, socket.socket]
 
 
 async def serve(places: tuple[Place, ...], drain: float, ending: threading.Event, ready: Callable[[], None]) -> None:
     """Serves until SIGTERM or SIGINT, then gives running calls ``drain`` seconds. ``ending`` is set at the signal."""
-    servers = [_Server(_settings(app, drain)) for app, _ in places]
+    servers = [_Server(_settings(app, listener, drain)) for app, listener in places]
     loop = asyncio.get_running_loop()
 
     def leave(number: int) -> None:
@@ -35,13 +35,13 @@ async def serve(places: tuple[Place, ...], drain: float, ending: threading.Event
     )
 
 
-def _settings(app: Starlette, drain: float) -> uvicorn.Config:
+def _settings(app: Starlette, listener: socket.socket, drain: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=PeerProtocol,
+        http=PeerProtocol if listener.family == socket.AF_UNIX else PatientProtocol,
         ws="none",
         lifespan="off",
-        log_level="warning",
+        log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,

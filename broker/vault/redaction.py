@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 
@@ -41,3 +42,15 @@ class Redactor:
             if form in text:
                 text = text.replace(form, STRUCK)
         return text
+
+
+class RedactingFormatter(logging.Formatter):
+    """Formats a line of a log, its traceback included, and strikes the secrets from the whole."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__("%(levelname)s: %(name)s: %(message)s")
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line without secrets."""
+        return self._redactor(super().format(record))

@@ -66,11 +66,14 @@ PERSONS = [
     ("GET", "/v1/stops"),
     ("POST", "/v1/stops"),
     ("GET", "/v1/log"),
+    ("GET", "/v1/log/head"),
     ("GET", "/v1/outbox"),
     ("GET", "/v1/outbox/x"),
+    ("POST", "/v1/outbox/x/approve"),
     ("POST", "/v1/outbox/x/discard"),
     ("GET", "/v1/pulls/demo"),
     ("GET", "/v1/pulls/demo/1"),
+    ("GET", "/v1/pulls/demo/1/commit"),
     ("POST", "/v1/pulls/demo/1/merge"),
 ]
 COORDINATORS = [
@@ -82,7 +85,12 @@ COORDINATORS = [
     ("POST", "/v1/comment"),
     ("GET", "/v1/events"),
 ]
-BOTH = [("GET", "/v1/proposals/x"), ("GET", "/v1/repositories")]
+BOTH = [
+    ("GET", "/v1/proposals/x"),
+    ("GET", "/v1/repositories"),
+    ("GET", "/v1/provenance/demo/1"),
+    ("GET", "/v1/key"),
+]
 
 
 SOCKETS = {"person": (PERSON, PERSONS), "coordinator": (COORDINATOR, COORDINATORS)}

@@ -50,6 +50,7 @@ class PretendForge:
 
     def head(self, branch: str) -> str | None:
         """The commit that a branch is on now."""
+        _raise_next(self.before["head"])
         return self.branches.get(branch)
 
     def fetch(self, branch: str, into: GitDir) -> str | None:

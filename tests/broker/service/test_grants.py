@@ -1,0 +1,237 @@
+"""What is granted is bound, never leads from the private into the public, and a person can take it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from broker.capability import VERBS, Caveat, narrow
+from broker.config.live import Live
+from broker.config.settings import BrokerConfig
+from broker.errors import AbsentError, CapabilityError, ConflictError
+from broker.server import build
+from broker.service.service import Service
+from broker.testing import PretendForge, PretendTracker
+from broker.wire import Grant, GrantRequest, MirrorRequest, Proposal, Receipt, Refusal
+
+
+@dataclass
+class Town:
+    """A broker of three repositories on pretend forges: demo is aimed at, docs and plans are read."""
+
+    config: BrokerConfig
+    service: Service
+    forges: dict[str, PretendForge]
+    agent: object
+
+    def grant(self, task: str = "t1", by: str = "uid:0", **more: object) -> Grant:
+        return self.service.grants.grant(GrantRequest.model_validate({"repository": "demo", "task": task, **more}), by)
+
+    def seen(self, **by: str) -> None:
+        for name, visibility in by.items():
+            self.forges[name].seen_by = visibility
+
+
+@pytest.fixture
+def open_town(tmp_path, template, settings_for, origin, agent) -> Iterator[Callable[..., Town]]:
+    opened: list[Service] = []
+
+    def _open(**parts: dict[str, object]) -> Town:
+        plain = settings_for(tmp_path).model_dump(exclude_none=True)
+        demo = plain["repositories"]["demo"]
+        plain["repositories"] = {name: {**demo, **parts.get(name, {})} for name in ("demo", "docs", "plans")}
+        config = BrokerConfig.model_validate(plain)
+        config.state.mkdir(mode=0o700)
+        forges = {name: PretendForge(name, tmp_path / f"{name}.pretend") for name in config.repositories}
+        base = origin.git("rev-parse", "main")
+        for forge in forges.values():
+            origin_store(origin, forge, base)
+        trackers = {name: PretendTracker() for name in forges}
+        service = build(config, forges, trackers)
+        opened.append(service)
+        return Town(config, service, forges, agent)
+
+    yield _open
+    for service in opened:
+        service.close()
+
+
+def origin_store(origin, forge: PretendForge, base: str) -> None:
+    pack = origin.pack(base, None)
+    forge.git.run("index-pack", "--stdin", "--strict", stdin=[pack])
+    forge.branches["main"] = base
+
+
+@pytest.fixture
+def town(open_town) -> Town:
+    return open_town()
+
+
+def proposed(town: Town, grant: Grant, capability: str | None = None, **more: object) -> Receipt | Refusal:
+    tree = town.agent.tree(grant.base_commit, {"src/clamp.py": b"x = 1\n"})
+    values = {
+        "id": "p1", "capability": capability or grant.capability, "task": "t1", "base_commit": grant.base_commit,
+        "tree": tree, "title": "Fix",
+    }  # fmt: skip
+    proposal = Proposal.model_validate({**values, **more})
+    return town.service.proposals.propose(proposal, town.agent.pack(tree, grant.base_commit))
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "granted"),
+    [
+        ("private", "private", True),
+        ("private", "unknown", True),
+        ("private", "public", True),
+        ("public", "public", True),
+        ("unknown", "public", True),
+        ("public", "private", False),
+        ("public", "unknown", False),
+        ("unknown", "private", False),
+        ("unknown", "unknown", False),
+    ],
+)
+def test_what_may_be_private_is_not_read_for_what_may_be_public(town, target, source, granted):
+    town.seen(demo=target, docs="public", plans=source)
+    if granted:
+        assert town.service.grants.rights(town.grant(reads=("docs", "plans")).capability, "mirror").reads
+        return
+    with pytest.raises(ConflictError, match="plans may be private and demo may be public"):
+        town.grant(reads=("docs", "plans"))
+    assert town.service.grants.listing().grants == ()
+
+
+def test_what_the_settings_say_of_the_readers_comes_before_what_the_forge_says(open_town):
+    town = open_town(demo={"visibility": "public"}, docs={"visibility": "public"})
+    town.seen(demo="private", docs="private", plans="private")
+    town.grant(reads=("docs",))
+    with pytest.raises(ConflictError, match="plans may be private"):
+        town.grant("t2", reads=("plans",))
+
+
+@pytest.mark.parametrize("narrowed", [False, True])
+def test_a_repository_that_became_public_since_the_grant_gets_nothing(town, narrowed):
+    town.seen(demo="private", plans="private")
+    grant = town.grant(reads=("plans",))
+    town.service.reads.mirror(MirrorRequest(capability=grant.capability, repository="plans"))[1].close()
+    town.seen(demo="public")
+    with pytest.raises(CapabilityError, match="plans may be private"):
+        town.service.reads.mirror(MirrorRequest(capability=grant.capability, repository="plans"))
+    token = narrow(grant.capability, Caveat(reads=())) if narrowed else grant.capability
+    verdict = proposed(town, grant, token)
+    assert isinstance(verdict, Refusal)
+    assert {finding.rule: finding.severity for finding in verdict.findings} == {"visibility": "fatal"}
+    assert town.forges["demo"].pushes == []
+
+
+def test_only_what_the_grant_names_is_mirrored(town):
+    town.seen(demo="private", docs="private", plans="private")
+    grant = town.grant(reads=("docs",))
+    with pytest.raises(CapabilityError, match="does not name plans"):
+        town.service.reads.mirror(MirrorRequest(capability=grant.capability, repository="plans"))
+    narrowed = narrow(grant.capability, Caveat(reads=("plans",)))
+    for name in ("docs", "plans"):
+        with pytest.raises(CapabilityError, match=f"does not name {name}"):
+            town.service.reads.mirror(MirrorRequest(capability=narrowed, repository=name))
+
+
+def test_reading_what_is_not_known_or_itself_is_no_way_around(town):
+    with pytest.raises(AbsentError, match="no repository 'other'"):
+        town.grant(reads=("other",))
+    town.seen(demo="public")
+    grant = town.grant(reads=("demo", "demo"))
+    assert town.service.grants.rights(grant.capability, "mirror").reads == ()
+
+
+def test_a_grant_is_listed_with_who_gave_it_and_how_much_is_left(town):
+    town.grant("t1", uses=2)
+    town.grant("t2", by="forge:ada", issue=7)
+    listed = town.service.grants.listing().grants
+    assert {(one.task, one.by, one.uses, one.used) for one in listed} == {
+        ("t1", "uid:0", 2, 0),
+        ("t2", "forge:ada", 1, 0),
+    }
+    assert "swc" not in town.service.grants.listing().model_dump_json()
+
+
+def test_one_that_was_taken_back_is_good_for_nothing(town):
+    grant = town.grant()
+    assert town.service.grants.revoke(grant.id, by_uid=0).revoked
+    for verb in VERBS:
+        with pytest.raises(CapabilityError, match="took the capability back"):
+            town.service.grants.rights(grant.capability, verb)
+    with pytest.raises(CapabilityError, match="took the capability back"):
+        proposed(town, grant)
+    assert town.service.grants.listing().grants == ()
+    assert town.forges["demo"].pushes == []
+
+
+def test_taking_back_is_in_the_log_with_who_did_it(town):
+    town.service.grants.revoke(town.grant(issue=7).id, by_uid=5)
+    lines = {entry.event: entry.fields for entry in town.service.log(0).entries}
+    assert lines["revoke"]["uid"] == "5"
+    assert lines["grant"]["issue"] == "7"
+    assert "swc2" not in json.dumps([entry.model_dump() for entry in town.service.log(0).entries])
+
+
+def test_a_base_that_the_policy_does_not_name_is_refused_with_those_it_does(open_town):
+    town = open_town(demo={"policy": {"bases": ["release/*"]}})
+    with pytest.raises(ConflictError, match="may not go to 'develop'") as caught:
+        town.grant(base="develop")
+    assert "main, release/*" in caught.value.mend
+
+
+def test_an_update_needs_its_own_verb(town):
+    grant = town.grant(uses=3)
+    assert isinstance(proposed(town, grant), Receipt)
+    token = narrow(grant.capability, Caveat(verbs=("propose", "mirror")))
+    with pytest.raises(CapabilityError, match="not good for update"):
+        proposed(town, grant, token, id="p2", update=True)
+
+
+@pytest.mark.parametrize(
+    ("caveat", "words"),
+    [
+        (Caveat(verbs=("explain",)), "not good for propose"),
+        (Caveat(uses=0), "used up"),
+        (Caveat(expires=1.0), "has expired"),
+        (Caveat(tree="1" * 40), "another tree"),
+        (Caveat(proposal="p9"), "another proposal"),
+    ],
+)
+def test_a_holder_who_was_given_less_gets_no_further(town, caveat, words):
+    grant = town.grant()
+    with pytest.raises(CapabilityError, match=words) as caught:
+        proposed(town, grant, narrow(grant.capability, caveat))
+    assert "swarm-broker grant" in caught.value.mend
+    assert town.forges["demo"].pushes == []
+
+
+def test_a_capability_of_another_task_or_base_is_refused(town):
+    grant = town.grant()
+    for more in ({"task": "t2"}, {"base_commit": "1" * 40}):
+        tree = town.agent.tree(grant.base_commit, {"src/clamp.py": b"x = 1\n"})
+        values = {"id": "p1", "capability": grant.capability, "task": "t1", "base_commit": grant.base_commit}
+        proposal = Proposal.model_validate({**values, "tree": tree, "title": "Fix", **more})
+        with pytest.raises(CapabilityError, match="for another"):
+            town.service.proposals.propose(proposal, town.agent.pack(tree, grant.base_commit))
+
+
+def test_a_policy_that_became_stricter_since_the_grant_counts(tmp_path, town):
+    grant = town.grant()
+    stricter = town.config.repositories["demo"].policy.model_copy(update={"excluded_paths": ("src",)})
+    demo = town.config.repositories["demo"].model_copy(update={"policy": stricter})
+    fresh = town.config.model_copy(update={"repositories": {**town.config.repositories, "demo": demo}})
+    town.service.close()
+    town.service = build(
+        town.config, town.forges, {name: PretendTracker() for name in town.forges}, Live.fixed(fresh).current
+    )
+    try:
+        verdict = proposed(town, grant)
+    finally:
+        town.service.close()
+    assert isinstance(verdict, Refusal)
+    assert "path-excluded" in {finding.rule for finding in verdict.findings}

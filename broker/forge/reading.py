@@ -108,6 +108,12 @@ def pull_request(**values: Any) -> PullRequest:
         raise ForgeError(message, "compare the forge's version with docs/", reason=Reason.BROKEN) from None
 
 
+def somebody_elses(index: int, branch: str) -> ForgeError:
+    """What to say of a pull request that stands in the way and is not the broker's."""
+    message = f"pull request {index} of the branch {branch} is somebody else's"
+    return ForgeError(message, "close it, or submit the task under another name", reason=Reason.DUPLICATE)
+
+
 @dataclass(frozen=True)
 class Said:
     """A comment as a forge shows it, under that forge's names of things."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.errors import ConflictError, ForgeError
+from broker.errors import AbsentError, ConflictError, ForgeError
+from broker.forge.account import Account
 from broker.forge.base import Dressing, Order, Status, Visibility, is_for
 from broker.forge.gitea import reading
 from broker.forge.gitea.dressing import dress
 from broker.forge.gitea.site import Site
-from broker.forge.reading import commit, inside
+from broker.forge.reading import commit, inside, number, somebody_elses
 from broker.forge.rest.address import part
 from broker.forge.rest.door import Call, Door, Visit
 from broker.forge.rest.problems import Reason
@@ -31,8 +32,8 @@ _MOST_STATUS = 255
 class GiteaForge:
     """One repository."""
 
-    def __init__(self, site: Site, door: Door, transport: Transport) -> None:
-        self._site, self._door, self._transport = site, door, transport
+    def __init__(self, site: Site, door: Door, transport: Transport, account: Account) -> None:
+        self._site, self._door, self._transport, self._account = site, door, transport, account
 
     def object_format(self) -> str:
         """sha1 or sha256; an older server, which does not tell, has sha1 alone."""
@@ -65,24 +66,32 @@ class GiteaForge:
         return self._transport.fetch(branch, into)
 
     def push(self, source: GitDir, commit: str, branch: str, expected: str | None = None) -> bool:
-        """Creates the branch, or moves it forward from ``expected``."""
+        """Creates the branch, or moves it forward from ``expected``; one of the broker's prefix, never another."""
+        if not branch.startswith(self._site.prefix):
+            raise ForgeError(f"the branch {branch} does not start with {self._site.prefix}: nothing was pushed")
         return self._transport.push(source, commit, branch, expected)
 
     def find(self, branch: str, base: str) -> PullRequest | None:
-        """The open one by its branches, else the newest of the last five hundred."""
+        """The open one by its branches, else the newest of the last five hundred; the broker's own alone."""
         with self._door.visit() as visit:
             found = self._found(visit, branch, base)
         return None if found is None else reading.pull(found, self._site)
 
     def _found(self, visit: Visit, branch: str, base: str) -> dict[str, Any] | None:
+        mine = [one for one in self._between(visit, branch, base) if self._is_own(visit, one)]
+        return max(mine, key=lambda one: (one.get("state") == "open", number(one.get("number"))), default=None)
+
+    def _between(self, visit: Visit, branch: str, base: str) -> list[dict[str, Any]]:
         path = f"{self._site.path}/pulls/{part(base)}/{part(branch)}"
         reply = visit.get_or_none(path, doing=f"the pull request of {branch}")
-        if reply is not None:  # an older server finds a closed one here as well
+        if reply is not None:
             one = reply.mapping()
-            if reading.is_of(one, self._site, branch, base) and one.get("state") == "open":
-                return one
-        mine = [one for one in self._listed(visit, base) if reading.is_of(one, self._site, branch, base)]
-        return max(mine, key=lambda one: (one.get("state") == "open", one.get("number") or 0), default=None)
+            if reading.is_between(one, self._site, branch, base) and one.get("state") == "open":
+                return [one]
+        return [one for one in self._listed(visit, base) if reading.is_between(one, self._site, branch, base)]
+
+    def _is_own(self, visit: Visit, value: dict[str, Any]) -> bool:
+        return reading.is_own(value, self._site, self._account.name(visit))
 
     def _listed(self, visit: Visit, base: str = "") -> Iterator[dict[str, Any]]:
         query = {"state": "all", "limit": str(_PAGE), **({"base_branch": base} if base else {})}
@@ -108,10 +117,14 @@ class GiteaForge:
             return self._read(made, order)
 
     def _after_all(self, visit: Visit, order: Order, error: ForgeError) -> dict[str, Any]:
-        found = self._found(visit, order.branch, order.base)
-        if found is None or not is_for(self._read(found, order), order):
-            raise error
-        return found
+        there = self._between(visit, order.branch, order.base)
+        for one in there:
+            if self._is_own(visit, one) and is_for(self._read(one, order), order):
+                return one
+        for one in there:
+            if one.get("state") == "open":
+                raise somebody_elses(number(one.get("number")), order.branch)
+        raise error
 
     def _read(self, value: dict[str, Any], order: Order) -> PullRequest:
         one = reading.pull(value, self._site)
@@ -119,6 +132,8 @@ class GiteaForge:
 
     def dress(self, number: int, dressing: Dressing) -> tuple[str, ...]:
         """Labels by their ids, then reviewers, then assignees."""
+        with self._door.visit() as visit:
+            self._own(visit, number)
         return dress(self._door, self._site, number, dressing)
 
     def report(self, commit: str, status: Status) -> None:
@@ -136,7 +151,7 @@ class GiteaForge:
     def revise(self, number: int, title: str, body: str) -> None:
         """New words; a draft stays one, and one that a person has made ready stays ready."""
         with self._door.visit(Scope.PULLS) as visit:
-            now = self._own(visit, number)
+            now = reading.pull(self._own(visit, number), self._site)
             if now.state != "open":
                 raise ConflictError(f"pull request {number} is {now.state}")
             given = {"title": reading.drafted(title) if now.draft else title, "body": body}
@@ -145,46 +160,38 @@ class GiteaForge:
     def close(self, number: int) -> None:
         """Closes it; one that is closed or merged stays as it is."""
         with self._door.visit(Scope.PULLS) as visit:
-            if self._own(visit, number).state == "open":
+            if self._own(visit, number).get("state") == "open":
                 visit.patch(self._path(number), {"state": "closed"}, doing=f"pull request {number} could not be closed")
 
     def _path(self, number: int) -> str:
         return f"{self._site.path}/pulls/{part(number)}"
 
-    def _value(self, visit: Visit, number: int) -> dict[str, Any]:
-        absent = f"{self._site.name} has no pull request {number}"
-        return visit.get_known(self._path(number), absent, "swarm-broker pr list shows them").mapping()
-
-    def _own(self, visit: Visit, number: int) -> PullRequest:
-        value = self._value(visit, number)
-        one = reading.pull(value, self._site)
-        if not reading.is_own_branch(value, self._site) or not one.branch.startswith(self._site.prefix):
-            raise ConflictError(f"pull request {number} is not the broker's")
-        return one
+    def _own(self, visit: Visit, number: int) -> dict[str, Any]:
+        absent, mend = (
+            f"{self._site.name} has no pull request {number} of the broker's",
+            "swarm-broker pr list shows them",
+        )
+        value = visit.get_known(self._path(number), absent, mend).mapping()
+        if not self._is_own(visit, value):
+            raise AbsentError(absent, mend)
+        return value
 
     def pulls(self) -> tuple[PullRequest, ...]:
         """Those from a branch of the broker's in this repository, opened by its account; of the last five hundred."""
         with self._door.visit() as visit:
-            me = inside(visit.get("/user", doing="the credential's account").mapping(), "login")
-            mine = [
-                one
-                for one in self._listed(visit)
-                if reading.is_own_branch(one, self._site)
-                and str(inside(one, "head", "ref")).startswith(self._site.prefix)
-                and inside(one, "user", "login") == me
-            ]
-        return tuple(reading.pull(one, self._site) for one in sorted(mine, key=lambda one: -int(one["number"])))
+            mine = [reading.pull(one, self._site) for one in self._listed(visit) if self._is_own(visit, one)]
+        return tuple(sorted(mine, key=lambda pull: -pull.number))
 
     def pull(self, number: int) -> PullRequest:
         """One of them. Raises AbsentError."""
         with self._door.visit() as visit:
-            return reading.pull(self._value(visit, number), self._site)
+            return reading.pull(self._own(visit, number), self._site)
 
     def diff(self, number: int, limit: int) -> tuple[str, bool]:
         """As the forge shows it. Raises AbsentError."""
         call = Call("GET", f"{self._path(number)}.diff", limit=limit, cut=True, doing="the diff")
         with self._door.visit() as visit:
-            self._value(visit, number)
+            self._own(visit, number)
             body = visit.send(call).body
         return body[:limit].decode(errors="replace"), len(body) > limit
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.config.repository import Repository
+from broker.forge.account import Account
 from broker.forge.base import Forge, Tracker
 from broker.forge.gitea.forge import GiteaForge
 from broker.forge.gitea.site import GITEA, site
@@ -21,4 +22,6 @@ def gitea(
     """The forge and the tracker of one repository; ``push_lend`` gives the credential for git. Raises ConfigError."""
     place = site(name, settings)
     door = Door(place.address, GITEA, lend, paces.of(place.address.host), redact=redact)
-    return GiteaForge(place, door, Transport(place.remote, push_lend, redact=redact)), GiteaTracker(place, door)
+    account = Account("login")
+    transport = Transport(place.remote, push_lend, redact=redact)
+    return GiteaForge(place, door, transport, account), GiteaTracker(place, door, account)

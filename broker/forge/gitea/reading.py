@@ -63,16 +63,19 @@ def visibility(repository: Mapping[str, Any]) -> Visibility:
     return told.get(repository.get("private"), "unknown")
 
 
-def is_of(pull: Mapping[str, Any], site: Site, branch: str, base: str) -> bool:
+def is_between(pull: Mapping[str, Any], site: Site, branch: str, base: str) -> bool:
     """Whether a pull request goes from this branch of this very repository, not of a fork, to that base."""
-    return (
-        is_own_branch(pull, site)
-        and inside(pull, "head", "ref") == branch
-        and (inside(pull, "base", "ref") == base or not base)
-    )
+    ends = inside(pull, "head", "ref"), inside(pull, "base", "ref")
+    return is_from_here(pull, site) and ends == (branch, base)
 
 
-def is_own_branch(pull: Mapping[str, Any], site: Site) -> bool:
+def is_own(pull: Mapping[str, Any], site: Site, me: str | None) -> bool:
+    """Whether the broker's account (None: unknown) opened it from a branch of the broker's in this repository."""
+    by_us = me is None or author(pull).lower() == me
+    return by_us and is_from_here(pull, site) and line(inside(pull, "head", "ref")).startswith(site.prefix)
+
+
+def is_from_here(pull: Mapping[str, Any], site: Site) -> bool:
     """Whether its branch lies in the repository itself. A fork's branch may bear any name, ours too."""
     full = inside(pull, "head", "repo", "full_name")
     if isinstance(full, str):

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from broker.errors import ForgeError
+from broker.forge.account import Account
 from broker.forge.base import Note, Permission, Seen
 from broker.forge.gitea import reading
 from broker.forge.gitea.site import Site
@@ -28,23 +29,15 @@ _ABSENT_MEND = "compare the number; give the credential access to issues"
 class GiteaTracker:
     """One repository's. Every word that it returns is foreign."""
 
-    def __init__(self, site: Site, door: Door) -> None:
-        self._site, self._door = site, door
+    def __init__(self, site: Site, door: Door, account: Account) -> None:
+        self._site, self._door, self._account = site, door, account
         self._stuck: dict[int, tuple[Any, Any]] = {}
         self._lock = threading.Lock()
 
     def me(self) -> str | None:
         """The credential's account; None if the token may not read it (scope read:user)."""
         with self._door.visit() as visit:
-            return self._me(visit)
-
-    def _me(self, visit: Visit) -> str | None:
-        try:
-            return login(visit.get("/user", doing="the credential's account").mapping().get("login")) or None
-        except ForgeError as error:
-            if error.reason != Reason.SCOPE:
-                raise
-            return None
+            return self._account.name(visit)
 
     def thread(self, number: int, *, pull: bool = False) -> Thread:  # noqa: ARG002 - one row of numbers
         """An issue or pull request with its last comments. Raises AbsentError."""
@@ -163,7 +156,7 @@ class GiteaTracker:
     def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:  # noqa: ARG002
         """Rewrites the own comment with the marker, or writes it."""
         with self._door.visit(Scope.ISSUES) as visit:
-            me = self._me(visit)
+            me = self._account.name(visit)
             if me is None:
                 mend = "give the token the scope read:user"
                 raise ForgeError("the forge does not tell which account writes", mend, reason=Reason.SCOPE)
@@ -179,7 +172,7 @@ class GiteaTracker:
         mine = [
             number(one.get("id"))
             for one in self._comments(visit, index)
-            if reading.author(one).lower() == me.lower() and marker in text(one.get("body"))
+            if reading.author(one).lower() == me and marker in text(one.get("body"))
         ]
         return mine[0] if mine else 0
 

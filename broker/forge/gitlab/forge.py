@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.errors import ConflictError, ForgeError
+from broker.errors import AbsentError, ConflictError, ForgeError
+from broker.forge.account import Account
 from broker.forge.base import Dressing, Order, Status, Visibility, is_for
 from broker.forge.gitlab import reading
 from broker.forge.gitlab.dressing import dress
 from broker.forge.gitlab.quick import titled, without_actions
 from broker.forge.gitlab.site import Site
-from broker.forge.reading import commit, inside, number
+from broker.forge.reading import commit, inside, number, somebody_elses
 from broker.forge.rest.address import part
 from broker.forge.rest.door import Call, Door, Visit
 from broker.forge.rest.problems import Reason
@@ -33,8 +34,8 @@ _STATES = {"pending": "pending", "success": "success", "failure": "failed"}
 class GitLabForge:
     """One project."""
 
-    def __init__(self, site: Site, door: Door, transport: Transport) -> None:
-        self._site, self._door, self._transport = site, door, transport
+    def __init__(self, site: Site, door: Door, transport: Transport, account: Account) -> None:
+        self._site, self._door, self._transport, self._account = site, door, transport, account
 
     def object_format(self) -> str:
         """sha1 or sha256; an older server, which does not tell, has sha1 alone."""
@@ -68,23 +69,28 @@ class GitLabForge:
         return self._transport.fetch(branch, into)
 
     def push(self, source: GitDir, commit: str, branch: str, expected: str | None = None) -> bool:
-        """Creates the branch, or moves it forward from ``expected``."""
+        """Creates the branch, or moves it forward from ``expected``; one of the broker's prefix, never another."""
+        if not branch.startswith(self._site.prefix):
+            raise ForgeError(f"the branch {branch} does not start with {self._site.prefix}: nothing was pushed")
         return self._transport.push(source, commit, branch, expected)
 
     def find(self, branch: str, base: str) -> PullRequest | None:
-        """The open one, else the newest."""
+        """The open one, else the newest; the broker's own alone."""
         with self._door.visit() as visit:
             found = self._found(visit, branch, base)
         return None if found is None else reading.pull(found, self._site)
 
     def _found(self, visit: Visit, branch: str, base: str) -> dict[str, Any] | None:
-        query = {"source_branch": branch, "target_branch": base}
-        mine = [
-            one
-            for one in self._listed(visit, query)
-            if reading.is_own_branch(one) and (one.get("source_branch"), one.get("target_branch")) == (branch, base)
-        ]
+        mine = [one for one in self._between(visit, branch, base) if self._is_own(visit, one)]
         return max(mine, key=lambda one: (one.get("state") == "opened", number(one.get("iid"))), default=None)
+
+    def _between(self, visit: Visit, branch: str, base: str) -> list[dict[str, Any]]:
+        there = self._listed(visit, {"source_branch": branch, "target_branch": base})
+        ends = [(one, one.get("source_branch"), one.get("target_branch")) for one in there]
+        return [one for one, source, target in ends if reading.is_from_here(one) and (source, target) == (branch, base)]
+
+    def _is_own(self, visit: Visit, value: dict[str, Any]) -> bool:
+        return reading.is_own(value, self._site, self._account.name(visit))
 
     def _listed(self, visit: Visit, query: dict[str, str]) -> Iterator[dict[str, Any]]:
         asked = {"state": "all", "order_by": "created_at", "sort": "desc", "per_page": str(_PAGE), **query}
@@ -123,10 +129,14 @@ class GitLabForge:
             raise ForgeError(f"the branch {base} is gone", "submit the task on another base", reason=Reason.BRANCH)
 
     def _after_all(self, visit: Visit, order: Order, error: ForgeError) -> dict[str, Any]:
-        found = self._found(visit, order.branch, order.base)
-        if found is None or not is_for(self._read(found, order), order):
-            raise error
-        return found
+        there = self._between(visit, order.branch, order.base)
+        for one in there:
+            if self._is_own(visit, one) and is_for(self._read(one, order), order):
+                return one
+        for one in there:
+            if one.get("state") == "opened":
+                raise somebody_elses(number(one.get("iid")), order.branch)
+        raise error
 
     def _read(self, value: dict[str, Any], order: Order) -> PullRequest:
         one = reading.pull(value, self._site)
@@ -134,6 +144,8 @@ class GitLabForge:
 
     def dress(self, number: int, dressing: Dressing) -> tuple[str, ...]:
         """Labels that are there already, reviewers and assignees by their ids."""
+        with self._door.visit() as visit:
+            self._own(visit, number)
         return dress(self._door, self._site, number, dressing)
 
     def report(self, commit: str, status: Status) -> None:
@@ -156,7 +168,7 @@ class GitLabForge:
         """New words; a draft stays one, and one that a person has made ready stays ready."""
         without_actions(body, "the description")
         with self._door.visit(Scope.PULLS) as visit:
-            now = self._own(visit, number)
+            now = reading.pull(self._own(visit, number), self._site)
             if now.state != "open":
                 raise ConflictError(f"merge request {number} is {now.state}")
             title = titled(title)
@@ -166,47 +178,41 @@ class GitLabForge:
     def close(self, number: int) -> None:
         """Closes it; one that is closed or merged stays as it is."""
         with self._door.visit(Scope.PULLS) as visit:
-            if self._own(visit, number).state == "open":
+            if self._own(visit, number).get("state") == "opened":
                 doing = f"merge request {number} could not be closed"
                 visit.put(self._path(number), {"state_event": "close"}, doing=doing)
 
     def _path(self, number: int) -> str:
         return f"{self._site.path}/merge_requests/{part(number)}"
 
-    def _value(self, visit: Visit, number: int) -> dict[str, Any]:
-        absent = f"{self._site.name} has no merge request {number}"
-        return visit.get_known(self._path(number), absent, "swarm-broker pr list shows them").mapping()
-
-    def _own(self, visit: Visit, number: int) -> PullRequest:
-        value = self._value(visit, number)
-        one = reading.pull(value, self._site)
-        if not reading.is_own_branch(value) or not one.branch.startswith(self._site.prefix):
-            raise ConflictError(f"merge request {number} is not the broker's")
-        return one
+    def _own(self, visit: Visit, number: int) -> dict[str, Any]:
+        absent, mend = (
+            f"{self._site.name} has no merge request {number} of the broker's",
+            "swarm-broker pr list shows them",
+        )
+        value = visit.get_known(self._path(number), absent, mend).mapping()
+        if not self._is_own(visit, value):
+            raise AbsentError(absent, mend)
+        return value
 
     def pulls(self) -> tuple[PullRequest, ...]:
         """Those from a branch of the broker's in this project, opened by its account; of its last five hundred."""
         with self._door.visit() as visit:
-            me = number(visit.get("/user", doing="the credential's account").mapping().get("id"))
-            mine = [
-                one
-                for one in self._listed(visit, {"author_id": str(me)})
-                if reading.is_own_branch(one)
-                and str(one.get("source_branch")).startswith(self._site.prefix)
-                and inside(one, "author", "id") == me
-            ]
-        return tuple(reading.pull(one, self._site) for one in sorted(mine, key=lambda one: -int(one["iid"])))
+            me = self._account.name(visit)
+            listed = self._listed(visit, {"author_username": me} if me else {})
+            mine = [reading.pull(one, self._site) for one in listed if reading.is_own(one, self._site, me)]
+        return tuple(sorted(mine, key=lambda pull: -pull.number))
 
     def pull(self, number: int) -> PullRequest:
         """One of them. Raises AbsentError."""
         with self._door.visit() as visit:
-            return reading.pull(self._value(visit, number), self._site)
+            return reading.pull(self._own(visit, number), self._site)
 
     def diff(self, number: int, limit: int) -> tuple[str, bool]:
         """As the forge shows it. Raises AbsentError."""
         call = Call("GET", f"{self._path(number)}/raw_diffs", limit=limit, cut=True, doing="the diff")
         with self._door.visit() as visit:
-            self._value(visit, number)
+            self._own(visit, number)
             body = visit.send(call).body
         return body[:limit].decode(errors="replace"), len(body) > limit
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.config.repository import Repository
+from broker.forge.account import Account
 from broker.forge.base import Forge, Tracker
 from broker.forge.gitlab.forge import GitLabForge
 from broker.forge.gitlab.site import GITLAB, site
@@ -21,4 +22,6 @@ def gitlab(
     """The forge and the tracker of one project; ``push_lend`` gives the credential for git. Raises ConfigError."""
     place = site(name, settings)
     door = Door(place.address, GITLAB, lend, paces.of(place.address.host), redact=redact)
-    return GitLabForge(place, door, Transport(place.remote, push_lend, redact=redact)), GitLabTracker(place, door)
+    account = Account("username")
+    transport = Transport(place.remote, push_lend, redact=redact)
+    return GitLabForge(place, door, transport, account), GitLabTracker(place, door, account)

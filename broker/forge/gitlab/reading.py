@@ -95,7 +95,13 @@ def visibility(project: Mapping[str, Any]) -> Visibility:
     return told.get(str(project.get("visibility")), "unknown")
 
 
-def is_own_branch(value: Mapping[str, Any]) -> bool:
+def is_own(value: Mapping[str, Any], site: Site, me: str | None) -> bool:
+    """Whether the broker's account (None: unknown) opened it from a branch of the broker's in this project."""
+    by_us = me is None or author(value).lower() == me
+    return by_us and is_from_here(value) and line(value.get("source_branch")).startswith(site.prefix)
+
+
+def is_from_here(value: Mapping[str, Any]) -> bool:
     """Whether a merge request's branch lies in the project itself. A fork's branch may bear any name, ours too."""
     return number(value.get("source_project_id")) > 0 and value["source_project_id"] == value.get("target_project_id")
 

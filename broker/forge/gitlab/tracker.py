@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.errors import AbsentError, ForgeError
+from broker.forge.account import Account
 from broker.forge.base import Note, Permission, Seen
 from broker.forge.gitlab import reading
 from broker.forge.gitlab.quick import without_actions
@@ -30,16 +31,13 @@ _MENDS = "compare the number; give the credential access to it"
 class GitLabTracker:
     """One project's. Every word that it returns is foreign."""
 
-    def __init__(self, site: Site, door: Door) -> None:
-        self._site, self._door = site, door
+    def __init__(self, site: Site, door: Door, account: Account) -> None:
+        self._site, self._door, self._account = site, door, account
 
     def me(self) -> str | None:
         """The account that the token acts as; a project's token has one of its own."""
         with self._door.visit() as visit:
-            return login(self._me(visit).get("username")) or None
-
-    def _me(self, visit: Visit) -> dict[str, Any]:
-        return visit.get("/user", doing="the credential's account").mapping()
+            return self._account.name(visit)
 
     def thread(self, number: int, *, pull: bool = False) -> Thread:
         """An issue or merge request with its last comments. Raises AbsentError."""
@@ -157,7 +155,7 @@ class GitLabTracker:
         """Rewrites the own note with the marker, or writes it. Raises ForgeError for a text that GitLab would obey."""
         without_actions(text, "the note")
         with self._door.visit(Scope.ISSUES) as visit:
-            me = login(self._me(visit).get("username"))
+            me = self._account.name(visit) or ""
             identity = self._own_note(visit, number, marker, me, pull=pull)
             if identity:
                 path = f"{self._place(number, pull=pull)}/notes/{part(identity)}"
@@ -169,7 +167,12 @@ class GitLabTracker:
 
     def _own_note(self, visit: Visit, index: int, marker: str, me: str, *, pull: bool) -> int:
         for one in self._notes(visit, index, pull=pull, query={"sort": "asc"}, most=10):
-            if me and reading.author(one) == me and marker in text(one.get("body")) and one.get("system") is not True:
+            if (
+                me
+                and reading.author(one).lower() == me
+                and marker in text(one.get("body"))
+                and one.get("system") is not True
+            ):
                 return number(one.get("id"))
         return 0
 

@@ -45,7 +45,7 @@ def look(visit: Visit, place: Place, marks: Mapping[str, str]) -> Seen:
     comments = _since(visit, place.repo("issues", "comments"), marks, "comments", {})
     notes = (note_of(item, "comment", issue_number(item)) for item in comments.items)
     return Seen(
-        threads=tuple(thread_of(item, place) for item in issues.items if item.get("number")),
+        threads=tuple(thread_of(item, place) for item in issues.items if number(item.get("number"))),
         notes=tuple(note for note in notes if note.number),
         marks={
             "issues": issues.since,

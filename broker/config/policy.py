@@ -72,8 +72,12 @@ class Policy(Settings):
     )
     draft: bool = Field(default=True, description="whether pull requests are opened as drafts; nobody else can choose")
     title_prefix: str = Field(default="[agent] ", max_length=40, description="put before every pull request's title")
-    title_chars: int = Field(default=120, ge=40, le=250, description="length at which a title is cut")
-    body_chars: int = Field(default=60_000, ge=1000, le=60_000, description="length at which a description is cut")
+    title_chars: int = Field(
+        default=120, ge=40, le=250, description="length at which a title is cut, its prefix included"
+    )
+    body_chars: int = Field(
+        default=60_000, ge=1000, le=60_000, description="length at which the proposal's own description is cut"
+    )
     labels: tuple[Label, ...] = Field(default=(), max_length=10, description="put on every pull request")
     reviewers: tuple[Login, ...] = Field(default=(), max_length=10, description="asked for a review, by login")
     team_reviewers: tuple[Login, ...] = Field(default=(), max_length=5, description="asked too; teams of the forge")

@@ -8,7 +8,7 @@ import re
 from broker.words import characters, effects, fences
 from broker.words.dialect import Dialect
 
-MAX_TITLE, MAX_BODY, MAX_LINE = 120, 60_000, 2_000
+MAX_BODY, MAX_LINE = 60_000, 2_000
 
 _PASSES = 12  # what one pass removes may join what another removes; what has not settled by then was made not to
 _NESTED = re.compile(r"&(?:(?:amp|#0{0,9}38|#x0{0,9}26);)+", re.IGNORECASE)
@@ -30,11 +30,11 @@ def plain(words: str, dialect: Dialect) -> str:
 
 
 def title(words: str, dialect: Dialect, prefix: str = "") -> str:
-    """One line of at most MAX_TITLE characters, the prefix included. Never empty, and never itself a draft's mark."""
+    """One line of at most the dialect's length, the prefix included. Never empty, and never itself a draft's mark."""
     line = " ".join(plain(words[:MAX_LINE], dialect).split()).strip("`#>-*+~= ")
     while (rest := _DRAFT.sub("", line, count=1)) != line:
         line = rest
-    return (prefix + (line or "Proposed change"))[:MAX_TITLE].rstrip()
+    return (prefix + (line or "Proposed change"))[: dialect.title_chars].rstrip()
 
 
 def code(words: str, dialect: Dialect, most: int = 200) -> str:

@@ -20,13 +20,15 @@ REFERENCES: dict[ForgeKind, str] = {
 class Dialect:
     """One repository's: ``host`` (with a port if it has one) and ``path`` are the forge's own; empty where it has none.
 
-    ``link_hosts`` are the operator's. Whatever is not named here loses its effect on every forge alike.
+    ``link_hosts`` and the lengths are the operator's. Whatever is not named here loses its effect on every forge alike.
     """
 
     kind: ForgeKind = "local"
     host: str = ""
     path: str = ""
     link_hosts: frozenset[str] = frozenset()
+    title_chars: int = 120
+    body_chars: int = 60_000
 
     @property
     def references(self) -> str:
@@ -42,4 +44,6 @@ def dialect_of(repository: Repository) -> Dialect:
         host=parts.netloc.casefold(),
         path=parts.path.strip("/").casefold(),
         link_hosts=frozenset(host.casefold() for host in repository.policy.link_hosts),
+        title_chars=repository.policy.title_chars,
+        body_chars=repository.policy.body_chars,
     )

@@ -36,9 +36,12 @@ class Page:
 
 
 def pull_request_body(page: Page, dialect: Dialect) -> str:
-    """The whole text, at most MAX_BODY characters; the hidden marker is its last line."""
+    """The whole text, at most MAX_BODY characters, of which the proposal's own are as many as the dialect allows.
+
+    The hidden marker is its last line.
+    """
     below = "\n\n".join(part for part in _below(page, dialect) if part)
-    own = _own(page, dialect, MAX_BODY - len(below) - 2)
+    own = _own(page, dialect, min(dialect.body_chars, MAX_BODY - len(below) - 2))
     return "\n\n".join(part for part in (own, below) if part)
 
 

@@ -85,6 +85,7 @@ class GitHubProject(Project):
 
     def say(self, number: int, body: str, author: str = "ann") -> dict[str, Any]:
         """A comment by somebody."""
+        kind = "pull" if "pull_request" in self.things[number - 1] else "issues"
         one = {
             "id": 100 + len(self.comments),
             "body": body,
@@ -92,6 +93,7 @@ class GitHubProject(Project):
             "created_at": stamp(),
             "updated_at": stamp(),
             "issue_url": f"http://forge/api/v3/repos/{self.path}/issues/{number}",
+            "html_url": f"http://forge/{self.path}/{kind}/{number}#issuecomment-{100 + len(self.comments)}",
         }
         self.comments.append(one)
         self.things[number - 1]["updated_at"] = stamp()

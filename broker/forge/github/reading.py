@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ from broker.forge.reading import (
 from broker.wire import Check, Comment, PullRequest, Thread
 
 Foreign = Mapping[str, Any]
+
+_ON_PULL = re.compile(r"/pull/\d+#")
 
 
 def author(item: Foreign) -> str:
@@ -101,8 +104,9 @@ def comment_of(item: Foreign) -> Comment:
 
 
 def note_of(item: Foreign, kind: str, about: int) -> Note:
-    """A comment with an id that no other kind of comment has."""
-    return Note(id=f"{kind}-{number(item.get('id'))}", number=about, comment=comment_of(item))
+    """A comment with an id that no other kind of comment has. Of a conversation's, its address tells what it is on."""
+    pull = kind != "comment" or _ON_PULL.search(line(item.get("html_url"), 2000)) is not None
+    return Note(id=f"{kind}-{number(item.get('id'))}", number=about, comment=comment_of(item), pull=pull)
 
 
 def issue_number(item: Foreign) -> int:

@@ -38,8 +38,8 @@ class GitHubTracker:
         """The credential's login, an App's with [bot] at its end."""
         return self._account.login()
 
-    def thread(self, number: int) -> Thread:
-        """An issue or pull request with its newest comments. Raises AbsentError."""
+    def thread(self, number: int, *, pull: bool = False) -> Thread:  # noqa: ARG002
+        """An issue or pull request, which share their numbers, with its newest comments. Raises AbsentError."""
         with self._door.visit() as visit:
             absent = f"{self._place.name} has no issue {number}"
             item = visit.get_known(self._place.repo("issues", number), absent).mapping()
@@ -127,7 +127,7 @@ class GitHubTracker:
             told = visit.get_known(self._place.repo("pulls", number), absent).mapping().get("mergeable")
         return told if isinstance(told, bool) else None
 
-    def note(self, number: int, marker: str, text: str) -> str:
+    def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:  # noqa: ARG002
         """Rewrites the broker's own comment with the marker, or writes it; a lost answer leads to a look, not two."""
         with self._door.visit(Scope.ISSUES) as visit:
             known = self._notes.get((number, marker)) or self._noted(visit, number, marker)

@@ -34,6 +34,15 @@ def test_an_issue_and_a_comment_are_seen_and_a_look_at_nothing_new_is_a_conditio
     assert len(site.project.calls) == 2
 
 
+def test_a_comment_on_a_pull_request_is_told_from_one_on_an_issue(site):
+    number = site.opened()
+    marks = site.tracker.look({}).marks
+    site.project.issue("T", "B")
+    site.project.say(number, "one")
+    site.project.say(2, "two")
+    assert [(note.number, note.pull) for note in site.tracker.look(marks).notes] == [(number, True), (2, False)]
+
+
 def test_nothing_is_skipped_where_there_is_more_than_one_look_fetches(site):
     marks = dict(site.tracker.look({}).marks)
     for number in range(730):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from broker.config import ground
 from broker.config.loading import parse, read_private
 from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
@@ -84,6 +86,7 @@ class Live:
             self._digest = digest
             fresh = parse(path, text)
             _require_live(self._config, fresh)
+            _require_safe_hooks(fresh)
         except ConfigError as error:
             return "config-kept", {"reason": str(error)[:1000], "mend": error.mend}
         changed = differences(self._config, fresh)
@@ -121,6 +124,13 @@ def _require_live(old: BrokerConfig, new: BrokerConfig) -> None:
         mend = "restart the broker for it, or take it back out of the file"
         message = f"a running broker cannot change {_words(built_in)}; nothing of the file is in force"
         raise ConfigError(message, mend)
+
+
+def _require_safe_hooks(new: BrokerConfig) -> None:
+    for name, repository in new.repositories.items():
+        hook = repository.policy.hook
+        if hook and (problem := ground.program(Path(hook[0]), os.geteuid())):
+            raise ConfigError(f"repositories.{name}.policy.hook = {hook[0]} {problem}")
 
 
 def _is_live(place: Place) -> bool:

@@ -14,10 +14,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from pydantic import BaseModel, ConfigDict
 
+from broker.config import ground
 from broker.config.policy import Policy
 from broker.errors import BrokerError
 from broker.judge.facts import Change
@@ -89,6 +91,8 @@ def ask(policy: Policy, facts: HookFacts) -> Finding | None:
     """None if there is no hook or it approves. Blocks for at most ``hook_seconds``."""
     if not policy.hook:
         return None
+    if problem := ground.program(Path(policy.hook[0]), os.geteuid()):
+        return _failed(f"it {problem}")
     ended = _run(policy.hook, facts.model_dump_json().encode(), policy.hook_seconds)
     if ended.code == 0:
         return None
@@ -97,7 +101,10 @@ def ask(policy: Policy, facts: HookFacts) -> Finding | None:
         severity: Severity = "block" if ended.code == 1 else "ask"
         default = "it refuses the proposal" if ended.code == 1 else "it wants a person to look"
         return Finding(rule="hook", severity=severity, message=f"the operator's hook: {reason or default}", mend=_MEND)
-    why = ended.why or f"it ended with {_code(ended.code)}"
+    return _failed(ended.why or f"it ended with {_code(ended.code)}")
+
+
+def _failed(why: str) -> Finding:
     return Finding(rule="hook-failed", message=f"the operator's hook gave no verdict: {why}", mend=_MEND_IT)
 
 

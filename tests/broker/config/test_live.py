@@ -147,6 +147,18 @@ def test_a_repository_is_not_taken_for_a_live_part_by_its_name(write, good):
     assert stage.events() == ["config-kept"]
 
 
+def test_a_hook_that_others_could_change_keeps_the_file_out(stage, tmp_path):
+    hook = tmp_path / "hook"
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o777)
+    stage.write(stage.good + POLICY + f'hook = ["{hook}"]')
+    assert stage.look().repositories["demo"].policy.hook == ()
+    assert "chmod go-w" in stage.heard[0][1]["reason"]
+    hook.chmod(0o755)
+    stage.write(stage.good + POLICY + f'hook = ["{hook}"]\nmax_files = 7')
+    assert stage.look().repositories["demo"].policy.hook == (str(hook),)
+
+
 def test_what_is_live_are_keys_that_there_are():
     assert set(BrokerConfig.model_fields) > LIVE
     assert set(Repository.model_fields) > LIVE_IN_A_REPOSITORY

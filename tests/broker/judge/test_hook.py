@@ -72,11 +72,32 @@ def test_anything_else_refuses(verdict, script, words):
     assert words in found.message
 
 
-@pytest.mark.parametrize("command", ["/nonexistent/hook", "/etc/passwd", "/tmp"])
-def test_what_cannot_be_started_refuses(command):
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("/nonexistent/hook", "cannot be found"), ("/etc/passwd", "is not executable"), ("/etc", "is no file")],
+)
+def test_what_cannot_be_started_refuses(command, words):
     found = ask(Policy(hook=(command,)), facts())
     assert found is not None
+    assert (found.rule, found.severity) == ("hook-failed", "block")
+    assert words in found.message
+
+
+def test_a_script_without_an_interpreter_refuses(tmp_path):
+    (tmp_path / "hook").write_text("#!/nonexistent/shell\n")
+    (tmp_path / "hook").chmod(0o755)
+    found = ask(Policy(hook=(str(tmp_path / "hook"),)), facts())
+    assert found is not None
     assert "cannot be started" in found.message
+
+
+def test_one_that_others_could_change_is_not_run(tmp_path):
+    (tmp_path / "hook").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "hook").chmod(0o757)
+    found = ask(Policy(hook=(str(tmp_path / "hook"),)), facts())
+    assert found is not None
+    assert "chmod go-w" in found.message
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ Source: docs.github.com/en/rest/apps/apps (access_tokens, installation), .../res
 from __future__ import annotations
 
 import email.utils
+import functools
 import json
 import ssl
 import threading
@@ -85,6 +86,7 @@ class Minter:
         self._clock = clock
         self._lock = threading.Lock()
         self._installation = app.installation
+        self._trust = _trust(target.ca_file)
         self._ahead = 0.0  # of our clock before the forge's, once it has said so
 
     def mint(self, scope: Scope) -> Minted:
@@ -164,12 +166,11 @@ class Minter:
         return signed
 
     def _send(self, verb: str, path: str, authorization: str, body: Mapping[str, Any] | None) -> _Answer:
-        verify = ssl.create_default_context(cafile=self._target.ca_file)
         headers = {**_HEADERS, "Authorization": authorization}
         problem = ""
         try:
             with (
-                httpx.Client(timeout=_TIMEOUT, verify=verify, trust_env=False, follow_redirects=False) as client,
+                httpx.Client(timeout=_TIMEOUT, verify=self._trust, trust_env=False, follow_redirects=False) as client,
                 client.stream(verb, self._target.api + path, headers=headers, json=body) as response,
             ):
                 return _Answer(response.status_code, _json(response), _date(response.headers.get("date", "")))
@@ -193,6 +194,14 @@ class Minter:
         if answer.status == 403 and "suspended" in _words(answer.data):
             return ConfigError(said, "the installation is suspended: its owner lets it go on")
         return ForgeError(said, "try again later")
+
+
+@functools.cache  # the usual authorities take a tenth of a second to read, and a token is minted per operation
+def _trust(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the certificates in {ca_file} cannot be used: {error}", "correct ca_file") from None
 
 
 def _signed(claims: Mapping[str, Any], key: SecretStr) -> str | None:

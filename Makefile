@@ -1,6 +1,6 @@
 # The doors of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check format test test-slow test-docker test-model test-root test-vllm test-clients test-all conformance demo demo-clean bench clean
+.PHONY: help setup venv check format test test-slow test-docker test-model test-root test-vllm test-clients test-forges test-all conformance demo demo-clean bench clean
 
 PYTEST := .venv/bin/python -m pytest
 WORKERS := $(shell expr 2 "*" $$(nproc))   # many tests wait for sockets and clocks
@@ -29,7 +29,7 @@ test: setup ## the fast suite; TEST="..." goes to pytest
 	$(PYTEST) -n $(WORKERS) --dist worksteal $(TEST)
 
 test-slow: setup ## tests that start many processes or wait for real time
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'slow and not docker and not vllm and not model and not root and not clients'
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'slow and not docker and not vllm and not model and not root and not clients and not forges'
 
 test-docker: setup ## tests that need a Docker engine and the base image (scripts/build-image)
 	$(PYTEST) -m docker
@@ -45,6 +45,10 @@ test-vllm: setup ## tests that need a real vLLM server (scripts/vllm-server inst
 
 test-clients: setup ## other people's agents against the gateway; installs them
 	$(PYTEST) -m clients
+
+test-forges: setup ## the forges against what others wrote for them; installs that (scripts/forge-parts)
+	scripts/forge-parts prepare >/dev/null
+	$(PYTEST) -m forges
 
 test-all: setup ## every test; those whose need is missing say so
 	$(PYTEST) -m ''

@@ -364,3 +364,63 @@ def test_a_socket_that_another_broker_bound_meanwhile_stays(running):
         running.end()
         assert running.process.returncode == 0
         assert running.socket.exists()
+
+
+def events(running) -> list[tuple[str, dict[str, str]]]:
+    with running.client() as client:
+        return [(entry.event, entry.fields) for entry in client.log(0).entries]
+
+
+def rewritten(running, text: str) -> None:
+    fresh = running.config.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.chmod(0o600)
+    fresh.replace(running.config)
+    time.sleep(1.1)  # it is looked at once a second at most
+
+
+def test_a_changed_policy_holds_without_a_restart_and_a_broken_one_does_not(running):
+    offered = running.proposal()
+    good = running.config.read_text()
+    rewritten(running, good + "policy.excluded_paths = ['src']\n")
+    told = running.call("POST", "/v1/explain", offered).json()
+    assert "path-excluded" in {finding["rule"] for finding in told["findings"]}
+    rewritten(running, good + "policy.max_fils = 1\n")
+    told = running.call("POST", "/v1/explain", offered).json()
+    assert "path-excluded" in {finding["rule"] for finding in told["findings"]}
+    rewritten(running, good.replace("coordinator = [", "coordinator = [4711, "))
+    assert running.call("POST", "/v1/explain", offered).json()["findings"]
+    rewritten(running, good)
+    assert running.call("POST", "/v1/propose", offered).json()["kind"] == "receipt"
+    seen = [(event, fields) for event, fields in events(running) if event.startswith("config-")]
+    assert [event for event, _ in seen] == ["config-reloaded", "config-kept", "config-kept", "config-reloaded"]
+    assert "did you mean max_files?" in seen[1][1]["reason"]
+    assert "cannot change roles" in seen[2][1]["reason"]
+
+
+def test_a_person_stops_the_broker_and_a_restart_does_not_start_it_again(running):
+    offered = running.proposal()
+    stop = b'{"stopped": true, "reason": "a leak"}'
+    assert running.call("POST", "/v1/stops", stop).status_code == 404  # the coordinator's socket knows no such verb
+    assert running.call("POST", "/v1/stops", stop, people=True).status_code == 200
+    running.end()
+    running.start()
+    answer = running.call("POST", "/v1/propose", offered)
+    assert (answer.status_code, answer.json()["code"]) == (423, "stopped")
+    assert "a leak" in answer.json()["message"]
+    assert running.call("GET", "/v1/repositories").status_code == 200
+    go = b'{"stopped": false}'
+    assert running.call("POST", "/v1/stops", go, people=True).json()["stops"] == []
+    assert running.call("POST", "/v1/propose", offered).json()["kind"] == "receipt"
+
+
+def test_a_hook_judges_in_the_real_process_with_nothing_of_it_in_reach(running, tmp_path):
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\nls -l /proc/self/fd > {tmp_path}/fds\nenv > {tmp_path}/env\necho not today\nexit 1\n")
+    hook.chmod(0o755)
+    rewritten(running, running.config.read_text() + f'policy.hook = ["{hook}"]\n')
+    verdict = running.call("POST", "/v1/propose", running.proposal()).json()
+    assert verdict["kind"] == "refusal"
+    assert "the operator's hook: not today" in {finding["message"] for finding in verdict["findings"]}
+    assert str(running.folder / "state") not in (tmp_path / "fds").read_text()
+    assert CANARY not in (tmp_path / "env").read_text()

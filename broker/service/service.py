@@ -91,7 +91,7 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
     desk = Desk(
         current=current,
         wards=Wards(current, forges, trackers, config.state / "mirrors"),
-        outbox=OutboxStore(config.state, config),
+        outbox=OutboxStore(config.state, config, clock),
         audit=audit,
         mint=mint,
         quarantine=Quarantine(config.state / "quarantine"),

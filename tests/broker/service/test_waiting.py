@@ -1,0 +1,266 @@
+"""What may not go out now waits and is delivered later; nothing is lost, and nothing slips through meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from broker.errors import AbsentError, BudgetError, ForgeError, StoppedError
+from broker.person_wire import Approval, StopRequest
+from broker.server import build
+from broker.service.resuming import Resumer
+from broker.service.service import assemble
+from broker.testing import PretendTracker
+from broker.wire import Receipt
+
+
+def stop(house, *, stopped=True, repository="demo"):
+    house.service.stops.set(StopRequest(repository=repository, stopped=stopped, reason="holidays"), by_uid=7)
+
+
+def offered(house, task="t1", **more):
+    """A good proposal, whose grant was given before everything was stopped."""
+    return house.offer(house.good, task, **more)
+
+
+@pytest.mark.parametrize("repository", ["demo", None])
+def test_a_stop_keeps_a_proposal_until_a_person_lets_go(forged, repository):
+    house, forge = forged()
+    house.grant()
+    stop(house, repository=repository)
+    with pytest.raises(StoppedError, match="holidays"):
+        offered(house)
+    kept = house.service.proposals.kept("t1-p")
+    assert (kept.state, "holidays" in kept.reason, kept.title) == ("waiting", True, "Fix clamp")
+    assert forge.pushes == []
+    with pytest.raises(AbsentError, match=r"waits: .*holidays"):
+        house.service.proposals.status("t1-p")
+    assert house.service.proposals.resume() == 0
+    stop(house, stopped=False, repository=repository)
+    assert house.service.proposals.resume() == 1
+    assert isinstance(house.service.proposals.status("t1-p"), Receipt)
+
+
+def test_asked_again_it_is_delivered_and_costs_no_second_use(forged):
+    house, forge = forged()
+    house.grant()
+    stop(house)
+    for _ in range(2):
+        with pytest.raises(StoppedError):
+            offered(house)
+    stop(house, stopped=False)
+    assert isinstance(offered(house), Receipt)
+    assert len(forge.pulls()) == 1
+
+
+def test_a_stop_in_the_middle_of_a_delivery_ends_it_before_its_next_outward_step(forged):
+    house, forge = forged()
+    house.grant()
+    forge.race = lambda: stop(house)
+    with pytest.raises(StoppedError):
+        offered(house)
+    assert (len(forge.pushes), forge.pulls()) == (1, ())
+    stop(house, stopped=False)
+    house.service.proposals.resume()
+    assert isinstance(house.service.proposals.status("t1-p"), Receipt)
+    assert (len(forge.pushes), len(forge.pulls())) == (1, 1)
+
+
+def test_a_stop_holds_over_a_restart_and_against_an_approval(forged):
+    house, forge = forged()
+    refusal = house.offer({"package.json": b"{}\n"})
+    stop(house)
+    with pytest.raises(StoppedError):
+        house.service.proposals.approve("t1-p", Approval(digest=refusal.digest), by_uid=0)
+    with contextlib.closing(build(house.config, {"demo": forge}, {"demo": PretendTracker()})) as service:
+        house.service = service
+        service.reconcile()
+        assert (service.proposals.kept("t1-p").state, forge.pushes) == ("waiting", [])
+        stop(house, stopped=False)
+        service.proposals.resume()
+        assert isinstance(service.proposals.status("t1-p"), Receipt)
+
+
+class Clock:
+    """A clock that a test turns; noon of a Monday at first."""
+
+    def __init__(self) -> None:
+        self.now = 1_767_614_400.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def timed(forged):
+    """A house whose broker goes by a clock of the test's own."""
+    opened = []
+
+    def make(**more):
+        house, forge = forged(**more)
+        desk, clock = house.service.desk, Clock()
+        house.service.close()
+        made = assemble(
+            desk.current, mint=desk.mint, audit=type(desk.audit)(house.config.state / "audit.log"), clock=clock,
+            provenance=desk.provenance, forges={"demo": forge}, trackers={"demo": PretendTracker()},
+        )  # fmt: skip
+        opened.append(made)
+        house.service = made
+        return house, forge, clock
+
+    yield make
+    for service in opened:
+        service.close()
+
+
+def test_over_the_hours_budget_it_waits_until_the_hour_is_over(timed):
+    house, forge, clock = timed(policy={"max_per_hour": 1})
+    offered(house, "t1")
+    with pytest.raises(BudgetError, match="in the last hour") as told:
+        offered(house, "t2")
+    assert told.value.opens == pytest.approx(clock.now + 3600)
+    assert house.service.proposals.resume() == 0
+    assert len(forge.pushes) == 1
+    clock.now += 3601
+    assert house.service.proposals.resume() == 1
+    assert isinstance(house.service.proposals.status("t2-p"), Receipt)
+
+
+def test_out_of_hours_it_waits_for_the_morning(timed):
+    house, forge, clock = timed(policy={"hours": ["mon-fri 08:00-18:00"]})
+    house.grant()
+    clock.now += 12 * 3600  # midnight
+    with pytest.raises(BudgetError):
+        offered(house)
+    assert forge.pushes == []
+    clock.now += 9 * 3600
+    assert house.service.proposals.resume() == 1
+
+
+def test_so_many_open_pull_requests_and_no_more_until_one_is_closed(timed):
+    house, forge, _ = timed(policy={"max_open_pulls": 1})
+    first = offered(house, "t1")
+    with pytest.raises(BudgetError, match="are open"):
+        offered(house, "t2")
+    forge.close(first.number)
+    assert house.service.proposals.resume() == 1
+    assert [pull.state for pull in forge.pulls()] == ["open", "closed"]
+
+
+def test_an_update_opens_nothing_and_is_not_held_up_by_what_is_open(forged, updates):
+    house, forge = forged(policy={"max_open_pulls": 1})
+    house.grant(uses=2)
+    first = offered(house)
+    assert isinstance(updates(house, forge, {"src/more.py": b"more = 1\n"}, first.commit), Receipt)
+
+
+def test_explain_tells_stops_and_budgets_by_the_same_code(timed):
+    house, _, _ = timed(policy={"max_per_hour": 1})
+    offered(house, "t1")
+    tree = house.agent.tree(house.grant("t2").base_commit, house.good)
+    proposal, pack = house.proposal(tree, "t2"), house.agent.pack(tree, house.grant("t2").base_commit)
+    over = house.service.proposals.explain(proposal, pack)
+    assert ([finding.rule for finding in over.findings], over.allowed) == (["over-budget"], False)
+    stop(house)
+    assert [finding.rule for finding in house.service.proposals.explain(proposal, pack).findings] == ["stopped"]
+    assert house.service.proposals.outbox().proposals == ()
+
+
+def test_a_waiting_proposal_still_counts_in_the_outbox(forged):
+    house, _ = forged(outbox_entries=1)
+    house.grant()
+    stop(house)
+    with pytest.raises(StoppedError):
+        offered(house)
+    assert house.service.proposals.outbox().entries_left == 0
+
+
+def test_the_resumer_delivers_by_itself_and_ends(forged):
+    house, forge = forged()
+    forge.before["push"].append(ForgeError("down"))
+    with pytest.raises(ForgeError):
+        offered(house)
+    resumer = Resumer(house.service.proposals, fenced=lambda _error: None, seconds=60.0)
+    resumer.start()
+    resumer.hint()
+    deadline = time.monotonic() + 20
+    while not forge.pulls() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    resumer.close()
+    assert isinstance(house.service.proposals.status("t1-p"), Receipt)
+
+
+def test_the_resumer_of_a_broker_that_was_overtaken_says_so_and_stops(forged):
+    house, forge = forged()
+    forge.before["push"].append(ForgeError("down"))
+    with pytest.raises(ForgeError):
+        offered(house)
+    told = []
+    with contextlib.closing(build(house.config, {"demo": forge}, {"demo": PretendTracker()})):
+        resumer = Resumer(house.service.proposals, fenced=told.append, seconds=60.0)
+        resumer.start()
+        resumer.hint()
+        deadline = time.monotonic() + 20
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.02)
+        resumer.close()
+    assert "another broker" in str(told[0])
+    assert forge.pushes == []
+
+
+# --- what the forge does not take, and what it does not have any more
+
+
+def test_what_the_forge_does_not_take_is_told_and_stops_nothing(forged):
+    house, forge = forged(policy={"labels": ["agent"], "reviewers": ["nobody"]})
+    forge.will_not_wear = ("nobody may not be asked for a review",)
+    receipt = offered(house)
+    assert [(one.rule, one.severity, one.message) for one in receipt.warnings] == [
+        ("dressing", "warn", "nobody may not be asked for a review")
+    ]
+    assert forge.dressed[receipt.number].labels == ("agent",)
+
+
+@pytest.mark.parametrize("call", ["dress", "report"])
+def test_a_label_or_status_that_fails_is_a_warning_and_never_a_second_pull_request(forged, call):
+    house, forge = forged(policy={"labels": ["agent"]})
+    forge.before[call].append(ForgeError("403"))
+    receipt = offered(house)
+    assert len(receipt.warnings) == len(forge.pulls()) == 1
+
+
+def test_a_base_that_is_gone_is_told_and_one_that_moved_is_a_warning(forged):
+    house, forge = forged()
+    house.grant("t1")
+    house.grant("t2")
+    main = forge.branches["main"]
+    moved = forge.git.commit_tree(forge.git.tree_of(main), (main,), "on\n", house.config.identity, 0)
+    forge.branches["main"] = moved
+    receipt = offered(house, "t1")
+    assert [warning.rule for warning in receipt.warnings] == ["base-moved"]
+    del forge.branches["main"]
+    assert house.rules(offered(house, "t2")) == {"base-gone"}
+
+
+def test_a_base_that_the_policy_no_longer_names_is_refused(forged):
+    house, forge = forged()
+    forge.branches["release"] = forge.branches["main"]
+    house.grant("t1", base="release")
+    demo = house.config.repositories["demo"]
+    policy = demo.policy.model_copy(update={"bases": ()})
+    narrower = house.config.model_copy(update={"repositories": {"demo": demo.model_copy(update={"policy": policy})}})
+    house.service.close()
+    with contextlib.closing(build(narrower, {"demo": forge}, {"demo": PretendTracker()})) as service:
+        house.service = service
+        assert house.rules(offered(house)) == {"base-not-allowed"}
+
+
+def test_a_pull_request_is_a_draft_and_closes_the_tasks_own_issue_alone(forged):
+    house, forge = forged()
+    house.grant("t1", issue=12)
+    offered(house, body="Closes #99, fixes #12.")
+    (pull,) = forge.pulls()
+    assert pull.draft
+    assert [line for line in pull.body.splitlines() if "Closes #" in line] == ["Closes #12"]

@@ -31,7 +31,7 @@ MOVES: Mapping[tuple[TaskState, TaskState], str] = MappingProxyType(
         (S.RUNNING, S.DELIVERING): "the checks vouch for the change, so it goes to the broker",
         (S.DELIVERING, S.DELIVERED): "the forge holds it",
         (S.DELIVERING, S.REFUSED): "the broker's policy refused it; it is kept for a person",
-        (S.DELIVERING, S.NEEDS_PERSON): "the broker could not take it; the work is kept",
+        (S.DELIVERING, S.NEEDS_PERSON): "the broker could not take it, or waits for a person; the work is kept",
         **{(S.RUNNING, end): why for end, why in _ENDS.items()},
         **{(end, S.QUEUED): "a person asked for another try" for end in (*_ENDS, S.REFUSED)},
     }
@@ -173,5 +173,9 @@ def after_delivery(outcome: Outcome) -> tuple[TaskState, str]:
         raise AssertionError("nothing was delivered")
     if outcome.verdict["kind"] == "receipt":
         return S.DELIVERED, f"pull request {outcome.verdict.get('url') or outcome.verdict['pull_request']}"
-    findings = [f"{found['rule']}: {found['message']}" for found in outcome.verdict["findings"]]
-    return S.REFUSED, "; ".join(findings) or "the broker gave no reason"
+    against = [found for found in outcome.verdict["findings"] if found.get("severity") != "warn"]
+    reason = "; ".join(f"{found['rule']}: {found['message']}" for found in against) or "the broker gave no reason"
+    if outcome.verdict.get("waits"):
+        proposal = outcome.verdict["proposal"]
+        return S.NEEDS_PERSON, f"{reason}; a person approves it: swarm-broker proposals show {proposal}"
+    return S.REFUSED, reason

@@ -151,6 +151,18 @@ def test_a_delivery_ends_by_the_brokers_word_alone() -> None:
     assert after_delivery(Outcome(result=result(), fault=fault("passing")))[0] is S.NEEDS_PERSON
 
 
+def test_a_proposal_that_only_waits_for_a_person_is_not_called_refused() -> None:
+    ask = {"rule": "approval", "severity": "ask", "message": "a person approves every proposal"}
+    told = {"rule": "base-moved", "severity": "warn", "message": "main has moved on"}
+    verdict = {"kind": "refusal", "proposal": "t-1-p", "waits": True, "findings": [ask, told]}
+    state, why = after_delivery(Outcome(result=result(), verdict=verdict))
+    assert state is S.NEEDS_PERSON
+    assert why == "approval: a person approves every proposal; a person approves it: swarm-broker proposals show t-1-p"
+    refused = {**verdict, "waits": False, "findings": [{**ask, "rule": "secret", "severity": "block"}, told]}
+    state, why = after_delivery(Outcome(result=result(), verdict=refused))
+    assert (state, "base-moved" in why) == (S.REFUSED, False)
+
+
 def test_only_finished_work_that_changed_something_is_carried_over() -> None:
     assert carries(S.NEEDS_PERSON, result())
     assert carries(S.QUEUED, result(report=None))

@@ -12,6 +12,7 @@ MAX_BODY, MAX_LINE = 60_000, 2_000
 
 _PASSES = 12  # what one pass removes may join what another removes; what has not settled by then was made not to
 _NESTED = re.compile(r"&(?:(?:amp|#0{0,9}38|#x0{0,9}26);)+", re.IGNORECASE)
+_PIECE = re.compile(rf"[^\n]{{1,{MAX_LINE}}}(?=\s|\Z)|[^\n]{{1,{MAX_LINE}}}")
 _BARE = re.compile(r"[^\w ,.\n]|_")
 _DRAFT = re.compile(r"^[\s\[(]*(?:draft|wip)\b[\s\])]*(?::|-(?=\s)|(?<=[\])]))?[\s\])]*", re.IGNORECASE)
 
@@ -68,4 +69,9 @@ def _piece(piece: fences.Piece, dialect: Dialect) -> fences.Piece:
 
 
 def _capped(text: str) -> str:
-    return "\n".join(line[:MAX_LINE].rstrip() for line in text.split("\n")).strip("\n")[:MAX_BODY].strip()
+    lines = (piece.rstrip() for line in text.split("\n") for piece in _broken(line))
+    return "\n".join(lines).strip("\n")[:MAX_BODY].strip()
+
+
+def _broken(line: str) -> list[str]:
+    return [line] if len(line) <= MAX_LINE else _PIECE.findall(line)

@@ -19,7 +19,13 @@ _FITTING = re.compile(
 _HEADING = re.compile(r"[ ]{0,3}#{1,6}(?:[ \t]|$)")
 _UNDERLINE = re.compile(r"[ ]{0,3}(?:={2,}|-{2,})[ \t]*")
 _DECORATION = re.compile(r"[^\w]+|_+")
-_RESERVED = tuple(_DECORATION.sub(" ", name).strip().casefold() for name in (EVIDENCE, WARNINGS, DID))
+
+
+def _words(line: str) -> str:
+    return " ".join(_DECORATION.sub(" ", line).split()).casefold()
+
+
+_RESERVED = tuple(_words(name) for name in (EVIDENCE, WARNINGS, DID))
 
 
 def fill(template: str, body: str, dialect: Dialect) -> str:
@@ -44,7 +50,7 @@ def _owned(prose: str) -> str:
 
 
 def _claims(line: str) -> bool:
-    return _DECORATION.sub(" ", line).strip().casefold().startswith(_RESERVED)
+    return _words(line).startswith(_RESERVED)
 
 
 def _bare(line: str) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from broker.cli.app import main
 from broker.wire import Grant, Proposal, encode_proposal
@@ -111,3 +113,10 @@ def propose(folder):
             return http.post("/v1/propose", content=body, timeout=60).json()
 
     return send
+
+
+@pytest.fixture(scope="session")
+def stranger_key():
+    """The public key of somebody else."""
+    public = Ed25519PrivateKey.generate().public_key()
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()

@@ -1,0 +1,134 @@
+"""What a person can prove with the command line: a pull request, the log, a part of the log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from broker.provenance.chain import object_id
+
+
+@pytest.fixture(scope="session")
+def _names():
+    return iter(range(1000))
+
+
+@pytest.fixture
+def delivered(propose, offered, _names):
+    """A pull request of this test's own: its receipt."""
+    name = f"proved{next(_names)}"
+    return propose(offered(name, {f"{name}.txt": b"hello\n"}))
+
+
+def verified(out):
+    return {line.split()[1].rstrip(":"): line.split()[0] for line in out.splitlines() if line.strip()}
+
+
+def test_a_pull_request_is_verified_from_the_forge_to_the_sealed_tree(swarm_broker, delivered):
+    code, out, _err = swarm_broker("verify", delivered["pull_request"])
+    assert code == 0
+    assert verified(out) == dict.fromkeys(("signature", "statement", "commit", "tree", "parent", "head"), "ok")
+
+
+def test_a_commit_that_somebody_added_afterwards_is_told(folder, swarm_broker, delivered):
+    git = ["git", f"--git-dir={folder}/demo.git", "-c", "user.name=x", "-c", "user.email=x@x"]
+    tree = subprocess.run(
+        [*git, "rev-parse", f"{delivered['commit']}^{{tree}}"], capture_output=True, text=True, check=True
+    )
+    made = subprocess.run(
+        [*git, "commit-tree", tree.stdout.strip(), "-p", delivered["commit"], "-m", "more"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    subprocess.run([*git, "update-ref", f"refs/heads/{delivered['branch']}", made.stdout.strip()], check=True)
+    code, out, _err = swarm_broker("verify", delivered["pull_request"])
+    assert code == 1
+    seen = verified(out)
+    assert (seen["signature"], seen["commit"], seen["parent"], seen["head"]) == ("ok", "NOT", "NOT", "NOT")
+    assert "Traceback" not in out
+
+
+@pytest.fixture
+def files(folder, swarm_broker, delivered, tmp_path):
+    """What a stranger has: a copy of the repository, the statement and the key."""
+    repository, number = delivered["pull_request"].split("#")
+    (tmp_path / "statement").write_text(swarm_broker("statement", repository, number)[1])
+    (tmp_path / "key").write_text(swarm_broker("key", "show")[1])
+    shutil.copytree(folder / "demo.git", tmp_path / "copy.git")
+    return tmp_path
+
+
+def offline(swarm_broker, files, commit, *more):
+    paths = ("--statement", str(files / "statement"), "--key", str(files / "key"), "--git", str(files / "copy.git"))
+    return swarm_broker("verify", *paths, "--commit", commit, *more, offline=True)
+
+
+def test_a_stranger_verifies_it_without_the_broker(swarm_broker, files, delivered):
+    code, out, _err = offline(swarm_broker, files, delivered["commit"])
+    assert code == 0
+    assert set(verified(out).values()) == {"ok"}
+
+
+def test_a_statement_about_something_else_is_told(swarm_broker, files, delivered, propose, offered):
+    other = propose(offered("proved-other", {"other.txt": b"x\n"}))
+    repository, number = other["pull_request"].split("#")
+    (files / "statement").write_text(swarm_broker("statement", repository, number)[1])
+    code, out, _err = offline(swarm_broker, files, delivered["commit"])
+    assert code == 1
+    assert verified(out)["commit"] == "NOT"
+    assert verified(out)["signature"] == "ok"
+
+
+def test_a_changed_statement_is_told_at_its_signature(swarm_broker, files, delivered):
+    envelope = json.loads((files / "statement").read_text())
+    envelope["payload"] = envelope["payload"][:-8] + "AAAAAAA="
+    (files / "statement").write_text(json.dumps(envelope))
+    code, out, _err = offline(swarm_broker, files, delivered["commit"])
+    assert code == 1
+    assert verified(out) == {"signature": "NOT"}
+
+
+def test_an_unknown_commit_is_a_clear_error(swarm_broker, files):
+    code, _out, err = offline(swarm_broker, files, "0" * 40)
+    assert code == 6
+    assert "fetch the pull request's branch first" in err
+    assert offline(swarm_broker, files, "--help")[0] in {0, 6}
+    assert offline(swarm_broker, files, "HEAD")[0] == 6
+
+
+def test_an_export_of_the_log_proves_itself(swarm_broker, delivered, tmp_path):
+    (tmp_path / "key").write_text(swarm_broker("key", "show")[1])
+    (tmp_path / "log").write_text(swarm_broker("log", "export", "--after", "1")[1])
+    paths = ("--file", str(tmp_path / "log"), "--key", str(tmp_path / "key"))
+    code, out, _err = swarm_broker("log", "verify", *paths, offline=True)
+    assert code == 0
+    assert out.startswith("lines 2 to ")
+    lines = (tmp_path / "log").read_text().splitlines(keepends=True)
+    for broken in (lines[:-2] + lines[-1:], lines[1:-1][::-1], lines[:-1], [*lines[:3], *lines[4:]]):
+        (tmp_path / "log").write_text("".join(broken))
+        assert swarm_broker("log", "verify", *paths, offline=True)[0] == 6
+
+
+def test_an_export_keeps_to_its_times(swarm_broker, delivered):
+    assert swarm_broker("log", "export", "--since", "2999-01-01")[0] == 3
+    code, out, _err = swarm_broker("log", "export", "--until", "2999-01-01")
+    assert code == 0
+    assert json.loads(out.splitlines()[0])["number"] == 1
+
+
+def test_another_brokers_key_proves_nothing(swarm_broker, files, delivered, stranger_key):
+    (files / "key").write_text(stranger_key)
+    code, out, _err = offline(swarm_broker, files, delivered["commit"])
+    assert code == 1
+    assert verified(out) == {"signature": "NOT"}
+    (files / "key").write_text("not a key")
+    assert offline(swarm_broker, files, delivered["commit"])[0] == 1
+
+
+def test_an_object_id_is_gits_own():
+    assert object_id(b"", "blob", "0" * 40) == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+    assert object_id(b"", "blob", "0" * 64) == "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813"

@@ -79,8 +79,8 @@ class GitError(BrokerError):
 class ForgeError(BrokerError):
     """The forge did not do what was asked.
 
-    ``reason`` names the kind for code (`broker.forge.rest.problems.Reason`). ``uncertain``: it may have been done all the
-    same, so whoever asks again looks first. ``when``: seconds since the epoch before which asking again is useless.
+    ``reason`` names the kind for code (`broker.forge.rest.problems.Reason`). ``uncertain``: it may have been done all
+    the same, so whoever asks again looks first. ``when``: seconds since the epoch before which asking is useless.
     """
 
     def __init__(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import IO
 
 from pydantic import BaseModel, ValidationError
@@ -77,9 +78,9 @@ def chunks(pack: IO[bytes]) -> Iterator[bytes]:
             yield chunk
 
 
-def answer(model: BaseModel, status: int = 200) -> Response:
+def answer(model: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A message as JSON."""
-    return Response(model.model_dump_json(), status, media_type="application/json")
+    return Response(model.model_dump_json(), status, headers, media_type="application/json")
 
 
 def problem_of(error: Exception) -> tuple[Problem, int]:
@@ -88,6 +89,12 @@ def problem_of(error: Exception) -> tuple[Problem, int]:
         ((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "internal")
     )
     return Problem(code=code, message=_plain(error), mend=getattr(error, "mend", "")), status
+
+
+def wait_of(error: Exception, now: float) -> dict[str, str]:
+    """The header that says in how many seconds it is worth asking again, where that is known."""
+    opens = error.opens if isinstance(error, BudgetError) else error.when if isinstance(error, ForgeError) else None
+    return {} if opens is None else {"retry-after": str(max(1, math.ceil(opens - now)))}
 
 
 def _plain(error: Exception) -> str:

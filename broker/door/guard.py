@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +19,7 @@ from starlette.routing import Route
 
 from broker.audit import Audit
 from broker.config.settings import Roles
-from broker.door.bodies import SMALL_BODY, answer, http_problem, problem_of, read_body, unexpected
+from broker.door.bodies import SMALL_BODY, answer, http_problem, problem_of, read_body, unexpected, wait_of
 from broker.errors import BrokerError, FencedError, RightsError
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -136,7 +137,7 @@ class Guard:
         )
         if problem.code in {"rights", "capability"}:
             self._record_turned_away(uid_of(request), request.url.path, problem.message)
-        return answer(problem, status)
+        return answer(problem, status, wait_of(error, time.time()))
 
     def _record_turned_away(self, uid: int, path: str, reason: str) -> None:
         # Anyone who can connect can be turned away; nobody shall fill the disk with it.

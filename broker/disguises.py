@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from urllib.parse import quote, quote_plus
 
+_ESCAPE = re.compile(r"%[0-9A-F]{2}")
 _SHORTEST = 6  # anything shorter would be found in half of every sentence
 
 
@@ -15,7 +17,9 @@ def disguises(value: str) -> frozenset[str]:
     Letters keep their case; whoever looks for more compares in lower case. Of many lines each long one counts alone.
     """
     data = value.encode()
-    found = {value, value[::-1], quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1], repr(value)[1:-1]}
+    found = {value, value[::-1], json.dumps(value)[1:-1], repr(value)[1:-1]}
+    for quoted in (quote(value), quote(value, safe=""), quote_plus(value)):
+        found |= {quoted, _ESCAPE.sub(lambda escape: escape.group().lower(), quoted)}
     found |= {data.hex(), data.hex().upper(), data.hex(" "), data.hex(":")}
     found |= {"".join(f"%{byte:02x}" for byte in data), "".join(f"%{byte:02X}" for byte in data)}
     found |= {"".join(f"\\x{byte:02x}" for byte in data), "".join(f"\\u{byte:04x}" for byte in data)}

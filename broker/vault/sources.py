@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
-import tempfile
+import threading
 from pathlib import Path
 
 import keyring
@@ -15,16 +17,16 @@ from broker.config.credential import Source
 from broker.config.loading import read_private
 from broker.errors import ConfigError
 
-_MAX_BYTES = 16 * 1024
-_COMMAND_SECONDS = 20.0
+MAX_BYTES = 16 * 1024
+COMMAND_SECONDS = 20.0
 
 
-def read(source: Source, *, lines: bool = False) -> SecretStr:
+def read(source: Source, *, lines: bool = False, seconds: float = COMMAND_SECONDS) -> SecretStr:
     """The secret: one line of printable ASCII, or with ``lines`` a text of many, such as a key in PEM.
 
-    Raises ConfigError, which names the place and never what was found there.
+    A command may take ``seconds``. Raises ConfigError, which names the place and never what was found there.
     """
-    place, data = _from(source)
+    place, data = _from(source, seconds)
     text = data.decode("ascii").strip() if data.isascii() else ""
     shown = text.replace("\n", "").replace("\r", "") if lines else text
     if not shown or not shown.isprintable():
@@ -33,21 +35,21 @@ def read(source: Source, *, lines: bool = False) -> SecretStr:
     return SecretStr(text)
 
 
-def _from(source: Source) -> tuple[str, bytes]:
+def _from(source: Source, seconds: float) -> tuple[str, bytes]:
     """Where it was read, in words, and what was there."""
     if source.file is not None:
         return str(source.file), _file(source.file)
     if source.keyring is not None:
         return f"the keyring's entry {source.keyring}", _keyring(source.keyring)
     command = source.command or ()
-    return f"what {command[0]} prints", _command(command)
+    return f"what {command[0]} prints", _command(command, seconds)
 
 
 def _file(path: Path) -> bytes:
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if folder and path.parent == Path(folder):
         return _handed_over(path)
-    return read_private(path, limit=_MAX_BYTES)
+    return read_private(path, limit=MAX_BYTES)
 
 
 def _handed_over(path: Path) -> bytes:
@@ -64,49 +66,67 @@ def _handed_over(path: Path) -> bytes:
         info = os.fstat(handle)
         if info.st_uid not in {0, os.geteuid()} or info.st_mode & 0o007:
             raise ConfigError(f"{path} can be read by other users", "let systemd put it there: LoadCredential=")
-        return _bounded(file.read(_MAX_BYTES + 1), str(path))
+        return _bounded(file.read(MAX_BYTES + 1), str(path))
 
 
 def _keyring(entry: str) -> bytes:
     service, _, user = entry.partition("/")
+    trouble, found = "", None
     try:
         found = keyring.get_password(service, user)
     except (KeyringError, OSError, RuntimeError) as error:
+        trouble = type(error).__name__  # its words stay out: nobody knows what a keyring says in them
+    if trouble:
         mend = "unlock it for the broker's user, or name a file"
-        raise ConfigError(f"the keyring cannot be asked for {entry} ({type(error).__name__})", mend) from None
+        raise ConfigError(f"the keyring cannot be asked for {entry} ({trouble})", mend)
     if found is None:
         raise ConfigError(f"the keyring has no entry {entry}", f"as the broker's user: keyring set {service} {user}")
     return _bounded(found.encode(), f"the keyring's entry {entry}")
 
 
-def _command(command: tuple[str, ...]) -> bytes:
+def _command(command: tuple[str, ...], seconds: float) -> bytes:
     # Its standard error is thrown away: what a password manager complains of may hold what it was asked for.
-    with tempfile.TemporaryFile() as printed:
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be run: {error.strerror}", "correct credential.command") from None
+    with process:
+        alarm = threading.Timer(seconds, _end, [process])
+        alarm.start()
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.DEVNULL,
-                env={},
-                cwd="/",
-                timeout=_COMMAND_SECONDS,
-                check=False,
-                start_new_session=True,
-            )
-        except subprocess.TimeoutExpired:
-            mend = "it must not ask anybody for anything"
-            raise ConfigError(f"{command[0]} took longer than {_COMMAND_SECONDS:g} s", mend) from None
-        except OSError as error:
-            raise ConfigError(f"{command[0]} cannot be run: {error.strerror}", "correct credential.command") from None
-        if done.returncode != 0:
-            mend = "run it by hand as the broker's user with an empty environment: env -i ..."
-            raise ConfigError(f"{command[0]} ended with {done.returncode}", mend)
-        printed.seek(0)
-        return _bounded(printed.read(_MAX_BYTES + 1), f"what {command[0]} prints")
+            printed = process.stdout.read(MAX_BYTES + 1) if process.stdout else b""
+            if len(printed) > MAX_BYTES:
+                _end(process)
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            late = not alarm.is_alive()
+            alarm.cancel()
+            _end(process)  # before it is collected, while nobody else can have its number
+        code = process.wait()
+    _bounded(printed, f"what {command[0]} prints")
+    if late:
+        raise ConfigError(f"{command[0]} took longer than {seconds:g} s", "it must not ask anybody for anything")
+    if code != 0:
+        mend = "run it by hand as the broker's user with an empty environment: env -i ..."
+        raise ConfigError(f"{command[0]} ended with {code}", mend)
+    return printed
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It, and whatever it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _bounded(data: bytes, place: str) -> bytes:
-    if len(data) > _MAX_BYTES:
-        raise ConfigError(f"{place} is longer than {_MAX_BYTES} bytes", "put the secret there and nothing else")
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{place} is longer than {MAX_BYTES} bytes", "put the secret there and nothing else")
     return data

@@ -15,7 +15,7 @@ from broker.config import ground
 from broker.config.loading import parse, read_private
 from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
-from broker.errors import AbsentError, ConfigError
+from broker.errors import ConfigError
 
 Report = Callable[[str, dict[str, str]], None]
 """Told each change once: ``config-reloaded`` or ``config-kept``, and the fields of its line in the log."""
@@ -63,15 +63,6 @@ class Live:
             for report in tuple(self._reports):
                 report(*news)
         return config
-
-    def repository(self, name: str) -> Repository:
-        """One repository's settings in force. Raises AbsentError."""
-        repositories = self.current().repositories
-        if name not in repositories:
-            raise AbsentError(
-                f"there is no repository {name!r}", f"the broker knows: {', '.join(sorted(repositories))}"
-            )
-        return repositories[name]
 
     def _look(self, path: Path) -> tuple[str, dict[str, str]] | None:
         mark = _mark(path)

@@ -7,10 +7,11 @@ import os
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from broker.config.base import model_in
 from broker.config.settings import BrokerConfig
 from broker.errors import ConfigError
 
@@ -75,8 +76,10 @@ def _line(detail: Any) -> str:
 def _names_at(loc: tuple[int | str, ...]) -> list[str]:
     here: Any = BrokerConfig
     for part in loc:
-        if isinstance(here, type) and issubclass(here, BaseModel):
-            here = here.model_fields[str(part)].annotation
-        elif get_origin(here) is dict:
-            here = get_args(here)[1]
-    return list(here.model_fields) if isinstance(here, type) and issubclass(here, BaseModel) else []
+        table = model_in(here)
+        if table is None or get_origin(here) is dict:
+            here = table
+        elif str(part) in table.model_fields:
+            here = table.model_fields[str(part)].annotation
+    found = model_in(here)
+    return [] if found is None else list(found.model_fields)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, get_origin
 
 from pydantic import BaseModel
 
 from broker.config import ground
+from broker.config.base import model_in
 from broker.config.credential import Source
 from broker.config.policy import Policy
 from broker.config.repository import Repository
@@ -123,14 +123,6 @@ def fields(model: type[BaseModel] = BrokerConfig, place: str = "") -> list[tuple
             step = ".NAME." if get_origin(field.annotation) is dict else "."
             rows += fields(inner, here + step)
     return rows
-
-
-def model_in(annotation: Any) -> type[BaseModel] | None:
-    """The table that a key stands for; None for a plain value."""
-    candidates = [annotation]
-    if get_origin(annotation) in (dict, Union, types.UnionType, Annotated):
-        candidates = list(get_args(annotation))
-    return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
 def _short(value: Any) -> str:

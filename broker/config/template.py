@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from broker.config.base import model_in
 from broker.config.credential import App, Credential, Source
 from broker.config.repository import ForgeKind
 from broker.config.settings import BrokerConfig
-from broker.config.showing import model_in
 from broker.errors import ConfigError
 
 _HEAD = """\

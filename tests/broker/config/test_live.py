@@ -12,7 +12,6 @@ from broker.config.live import LIVE, LIVE_IN_A_REPOSITORY, Live, differences
 from broker.config.loading import load
 from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
-from broker.errors import AbsentError
 
 POLICY = "[repositories.demo.policy]\n"
 
@@ -211,9 +210,7 @@ def test_threads_see_one_whole_setting_or_the_other_and_the_change_is_told_once(
     assert stage.events() == ["config-reloaded"]
 
 
-def test_fixed_settings_stay_and_unknown_names_are_told(write, good):
+def test_fixed_settings_stay(write, good):
     live = Live.fixed(load(write(good)))
     write("broken")
-    assert live.repository("demo").forge == "local"
-    with pytest.raises(AbsentError, match="no repository 'other'"):
-        live.repository("other")
+    assert live.current().repositories["demo"].forge == "local"

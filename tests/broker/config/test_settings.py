@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from broker.config.loading import load, read_private
+from broker.config.loading import load, parse, read_private
 from broker.errors import ConfigError
 
 GOOD = """
@@ -84,6 +88,10 @@ def test_a_file_of_another_user_is_refused(write):
         ("[repositories.demo.polcy]\nmax_files = 1", "did you mean policy?"),
         ("[repositories.demo.policy]\nmax_fils = 1", "did you mean max_files?"),
         ("[identity]\nnmae = 'x'", "did you mean name?"),
+        ('[repositories.demo.credential]\ntokn = { file = "/t" }', "did you mean token?"),
+        ('[repositories.demo.credential.app]\nidd = "1"', "did you mean id?"),
+        ('[webhook]\nlissen = "x:1"', "did you mean listen?"),
+        ("[repositories.demo.follow]\nmax_round = 1", "did you mean max_rounds?"),
         ("[repositories.demo.policy]\nzzz = 1", "repositories.demo.policy.zzz: unknown key"),
     ],
 )
@@ -147,3 +155,36 @@ def test_an_address_that_could_lead_elsewhere_or_hold_a_secret_is_refused_withou
     said = complaint(write(text))
     assert words in said
     assert "token@" not in said
+
+
+keys = st.sampled_from(
+    ["socket", "state", "roles", "person", "repositories", "demo", "forge", "policy", "credential", "token", "app",
+     "file", "hours", "hook", "webhook", "canary", "intake", "follow", "max_files", "protected_paths", "x", "0"]
+)  # fmt: skip
+leaves = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8),
+    st.sampled_from(["local", "github", "/x", "https://h/a", "block"]), st.lists(st.text(max_size=4), max_size=2),
+)  # fmt: skip
+tables = st.recursive(leaves, lambda inner: st.dictionaries(keys, inner, max_size=5) | st.lists(inner, max_size=2))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(keys, tables, max_size=6))
+def test_whatever_stands_in_the_file_ends_in_settings_or_in_words(raw):
+    text = "".join(f"{key} = {inline(value)}\n" for key, value in raw.items() if value is not None)
+    try:
+        parse(Path("broker.toml"), text.encode())
+    except ConfigError as error:
+        told = str(error)
+    else:
+        told = "broker.toml is good"
+    assert told.startswith("broker.toml is ")
+
+
+def inline(value):
+    """A value in one line of TOML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {inline(one)}" for key, one in value.items() if one is not None) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(inline(one) for one in value if one is not None) + "]"
+    return json.dumps(value)

@@ -11,7 +11,7 @@ import pytest
 
 from house import python_for_all
 
-pytest_plugins = ["tests.vllm_server", "tests.forges.git_server"]
+pytest_plugins = ["tests.vllm_server", "tests.forges.git_server", "tests.forges.remote", "tests.forges.parts", "tests.forges.replica"]
 
 
 @pytest.fixture(scope="session")

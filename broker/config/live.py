@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from broker.config import ground
 from broker.config.loading import parse, read_private
-from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
 from broker.errors import ConfigError
 

@@ -10,7 +10,8 @@ from broker.config.settings import Identity
 from broker.delivery.composing import Delivery
 from broker.delivery.courier import Courier, Tools
 from broker.delivery.site import Site
-from broker.delivery.verdict import told
+from broker.delivery.verdict import left, told
+from broker.errors import StoppedError
 from broker.gitdir import GitDir
 from broker.judge.budgets import DAY, Usage, closed
 from broker.judge.inspection import Inspection
@@ -84,10 +85,17 @@ class Delivering:
             store=out.store,
             outbox=self._desk.outbox,
             audit=self._desk.audit,
-            running=lambda: self.require_running(case.ward),
+            running=lambda: self._require_wanted(out),
             attest=self._attest,
         )
         return Courier(delivery, tools).deliver()
+
+    def _require_wanted(self, out: Outgoing) -> None:
+        """Before each step: what a person stopped or took back meanwhile goes no further. Raises StoppedError."""
+        self.require_running(out.case.ward)
+        gone = self._grants.withdrawn(out.case.rights)
+        if gone and left((gone,), out.approved):
+            raise StoppedError(gone.message, gone.mend)
 
     def _attest(self, delivery: Delivery, pull: PullRequest, commit: str, findings: tuple[Finding, ...]) -> str:
         rights, proposal = delivery.kept.rights, delivery.proposal

@@ -11,7 +11,8 @@ import pytest
 from broker.capability import VERBS, Caveat, narrow
 from broker.config.live import Live
 from broker.config.settings import BrokerConfig
-from broker.errors import AbsentError, CapabilityError, ConflictError
+from broker.errors import AbsentError, CapabilityError, ConflictError, StoppedError
+from broker.person_wire import Approval, StopRequest
 from broker.server import build
 from broker.service.service import Service
 from broker.testing import PretendForge, PretendTracker
@@ -169,12 +170,52 @@ def test_one_that_was_taken_back_is_good_for_nothing(town):
     assert town.forges["demo"].pushes == []
 
 
+def test_one_that_is_taken_back_while_it_is_delivered_goes_no_further(town):
+    grant, forge = town.grant(), town.forges["demo"]
+    forge.race = lambda: town.service.grants.revoke(grant.id, by_uid=0)  # as the branch is pushed
+    with pytest.raises(StoppedError, match="took the capability back"):
+        proposed(town, grant)
+    assert forge.pulls() == ()
+    town.service.proposals.resume()
+    verdict = town.service.proposals.status("p1")
+    assert isinstance(verdict, Refusal)
+    assert {finding.rule for finding in verdict.findings} == {"grant-withdrawn"}
+    assert forge.pulls() == ()
+
+
+def test_what_a_person_approves_is_delivered_though_its_grant_was_taken_back(town):
+    grant, forge = town.grant(), town.forges["demo"]
+    forge.race = lambda: town.service.grants.revoke(grant.id, by_uid=0)
+    with pytest.raises(StoppedError):
+        proposed(town, grant)
+    town.service.proposals.resume()
+    refusal = town.service.proposals.status("p1")
+    assert isinstance(refusal, Refusal)
+    receipt = town.service.proposals.approve("p1", Approval(digest=refusal.digest), 0)
+    assert isinstance(receipt, Receipt)
+    assert [pull.commit for pull in forge.pulls()] == [receipt.commit]
+
+
 def test_taking_back_is_in_the_log_with_who_did_it(town):
     town.service.grants.revoke(town.grant(issue=7).id, by_uid=5)
     lines = {entry.event: entry.fields for entry in town.service.log(0).entries}
     assert lines["revoke"]["uid"] == "5"
     assert lines["grant"]["issue"] == "7"
     assert "swc2" not in json.dumps([entry.model_dump() for entry in town.service.log(0).entries])
+
+
+def test_what_is_stopped_while_it_is_delivered_goes_on_from_there_once_it_may(town):
+    grant, forge = town.grant(), town.forges["demo"]
+    forge.race = lambda: town.service.stops.set(StopRequest(stopped=True, reason="a leak"), 5)
+    with pytest.raises(StoppedError, match="a leak"):
+        proposed(town, grant)
+    assert (len(forge.pushes), forge.pulls()) == (1, ())
+    town.service.proposals.resume()
+    assert forge.pulls() == ()
+    town.service.stops.set(StopRequest(stopped=False), 5)
+    town.service.proposals.resume()
+    assert isinstance(town.service.proposals.status("p1"), Receipt)
+    assert (len(forge.pushes), len(forge.pulls())) == (1, 1)
 
 
 def test_a_base_that_the_policy_does_not_name_is_refused_with_those_it_does(open_town):

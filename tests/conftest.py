@@ -11,7 +11,14 @@ import pytest
 
 from house import python_for_all
 
-pytest_plugins = ["tests.vllm_server", "tests.forges.git_server", "tests.forges.remote", "tests.forges.parts", "tests.forges.replica"]
+pytest_plugins = [
+    "tests.vllm_server",
+    "tests.forges.git_server",
+    "tests.forges.parts",
+    "tests.forges.prism",
+    "tests.forges.remote",
+    "tests.forges.replica",
+]
 
 
 @pytest.fixture(scope="session")

@@ -386,7 +386,7 @@ _ROUTES = {
     "GET /v3/user": _user,
     "POST /graphql": _graphql,
     f"GET {_PROJECT}": _repository,
-    f"GET {_PROJECT}/git/ref/heads/(?P<branch>.+)": _ref,
+    f"GET {_PROJECT}/git/ref/heads%2F(?P<branch>.+)": _ref,
     f"GET {_PROJECT}/pulls": _list_pulls,
     f"POST {_PROJECT}/pulls": _create_pull,
     f"GET {_PROJECT}/pulls/{_NUMBER}": _get_pull,

@@ -55,8 +55,10 @@ class Place:
         return "/".join((f"{self.rest}/repos/{part(owner)}/{part(name)}", *(part(piece) for piece in pieces)))
 
     def ref(self, branch: str) -> str:
-        """Path of a branch; its slashes stay."""
-        return self.repo("git", "ref", "heads") + "/" + "/".join(part(piece) for piece in branch.split("/"))
+        """Path of a branch, one piece as its description has it. Raises ValueError for a name that leads elsewhere."""
+        if any(piece in {"", ".", ".."} for piece in branch.split("/")):
+            raise ValueError(f"{branch!r} is no name of a branch")
+        return self.repo("git", "ref", f"heads/{branch}")
 
     def page(self, number: int, *, pull: bool = True) -> str:
         """What a person opens; made here, so that no address of the forge's answer is passed on."""

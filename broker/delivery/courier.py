@@ -11,12 +11,17 @@ from broker.delivery.composing import Delivery, dressing, message, order, status
 from broker.delivery.site import Site, closed, moved, taken
 from broker.delivery.verdict import told
 from broker.errors import BrokerError, ForgeError
+from broker.forge.rest.problems import Reason
 from broker.gitdir import GitDir
 from broker.outbox.store import OutboxStore
 from broker.wire import Finding, PullRequest, Receipt
 
 Attest = Callable[[Delivery, PullRequest, str, tuple[Finding, ...]], str]
 """Signs and keeps what is known of a delivered commit; returns what names the record."""
+
+
+_FOR_GOOD = frozenset({Reason.SECRET, Reason.WORKFLOWS, Reason.NO_DIFF, Reason.DUPLICATE, Reason.INVALID})
+"""What a forge says of this very content, and would say again."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,12 @@ class Courier:
             if step.outward:
                 self._tools.running()
             steps.begin(proposal, step.name)
-            outcome = step.take(self)
+            try:
+                outcome = step.take(self)
+            except ForgeError as error:
+                if error.reason not in _FOR_GOOD or error.uncertain:
+                    raise
+                return Finding(rule="forge-refused", message=str(error), mend=error.mend)
             if isinstance(outcome, Finding):
                 return outcome
             steps.end(proposal, step.name, outcome)

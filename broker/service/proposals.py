@@ -10,8 +10,10 @@ from broker.errors import (
     AbsentError,
     BrokerError,
     BudgetError,
+    BusyError,
     ConflictError,
     FencedError,
+    ForgeError,
     OutboxFullError,
     StoppedError,
 )
@@ -25,6 +27,7 @@ from broker.service.ward import Desk, Ward
 from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
 
 _MAX_FILES_SHOWN = 1000
+_SHUTS = (ForgeError, StoppedError, BudgetError, BusyError)  # what every proposal for the repository would meet
 
 
 class Proposals:
@@ -35,6 +38,8 @@ class Proposals:
         self._grants = grants
         self._judging = Judging(desk, grants)
         self._delivering = delivering
+        self._not_before: dict[str, float] = {}  # by repository: when its forge wants to be asked again
+        self._failed: dict[str, tuple[int, str]] = {}  # by unfinished proposal: how often, and with which words last
 
     # --- a person's verbs
 
@@ -132,24 +137,38 @@ class Proposals:
     def resume(self, event: str = "resumed", ending: Callable[[], bool] = lambda: False) -> int:
         """Goes on with all that waits or failed, oldest first, and returns how many got a verdict.
 
-        Raises FencedError: then this broker is no longer the one to do it.
+        What one proposal meets at a repository, the next one would meet too: it is left for the next round. Raises
+        FencedError: then this broker is no longer the one to do it.
         """
-        done = 0
-        for kept in self._desk.outbox.unfinished():
+        done, now = 0, self._desk.clock()
+        shut = {name for name, when in self._not_before.items() if when > now}
+        # What failed often comes last: one that its forge never takes must not hold up the others.
+        for kept in sorted(self._desk.outbox.unfinished(), key=lambda one: self._failed.get(one.id, (0, ""))[0]):
             if ending():
                 break
+            if kept.repository in shut:
+                continue
             try:
-                if self._resumed(kept):
-                    self._desk.audit.append(event, proposal=kept.id)
-                    done += 1
+                done += self._resumed(kept, event)
             except FencedError:
                 raise
             except BrokerError as error:
-                if not isinstance(error, StoppedError | BudgetError):
-                    self._desk.audit.append(f"not-{event}", proposal=kept.id, reason=str(error))
+                if isinstance(error, _SHUTS) and not (kept.update and isinstance(error, BudgetError)):
+                    shut.add(kept.repository)
+                self._held_up(kept, event, error)
         return done
 
-    def _resumed(self, kept: Kept) -> bool:
+    def _held_up(self, kept: Kept, event: str, error: BrokerError) -> None:
+        if isinstance(error, ForgeError) and error.when is not None:
+            self._not_before[kept.repository] = error.when
+        if isinstance(error, StoppedError | BudgetError):
+            return
+        count, said = self._failed.get(kept.id, (0, ""))
+        self._failed[kept.id] = (count + 1, str(error))
+        if said != str(error):  # once, not in every round of a long night
+            self._desk.audit.append(f"not-{event}", proposal=kept.id, reason=str(error))
+
+    def _resumed(self, kept: Kept, event: str) -> bool:
         ward = self._ward_of(kept)
         with ward.lock:
             now = self._desk.outbox.get(kept.id)
@@ -157,7 +176,9 @@ class Proposals:
                 return False
             self._delivering.require_open(ward, ward.settings(), now.rights, extends=now.update)
             self._finish(ward, now)
-            return True
+        self._failed.pop(kept.id, None)
+        self._desk.audit.append(event, proposal=kept.id)
+        return True
 
     # --- steps
 
@@ -193,6 +214,8 @@ class Proposals:
             self._desk.outbox.waits(proposal, str(error))
             self._desk.audit.append("waiting", proposal=proposal, reason=str(error))
             raise
+        except FencedError:
+            raise  # the log, too, is another broker's now
         except BrokerError as error:  # it stays in the outbox and is tried again
             self._desk.audit.append("failed", proposal=proposal, reason=str(error))
             raise

@@ -264,3 +264,70 @@ def test_a_pull_request_is_a_draft_and_closes_the_tasks_own_issue_alone(forged):
     (pull,) = forge.pulls()
     assert pull.draft
     assert [line for line in pull.body.splitlines() if "Closes #" in line] == ["Closes #12"]
+
+
+# --- rounds of the resumer
+
+
+def test_a_forge_that_refuses_this_very_content_is_a_refusal_and_not_asked_again(forged):
+    house, forge = forged()
+    forge.before["push"].append(ForgeError("push protection found a secret", reason="secret"))
+    refusal = offered(house)
+    assert house.rules(refusal) == {"forge-refused"}
+    assert offered(house) == refusal
+    assert forge.pushes == []
+    word = Approval(digest=refusal.digest)
+    assert isinstance(house.service.proposals.approve("t1-p", word, by_uid=0), Receipt)
+
+
+def test_one_proposal_that_always_fails_does_not_hold_up_the_others(forged):
+    house, forge = forged()
+    house.grant("bad")
+    house.grant("good")
+    forge.before["push"] += [ForgeError("down")] * 2
+    for task in ("bad", "good"):
+        with pytest.raises(ForgeError):
+            offered(house, task)
+    forge.before["push"] += [ForgeError("never")]
+    assert house.service.proposals.resume() == 0
+    assert house.service.proposals.resume() == 2
+    assert [pull.task for pull in forge.pulls()] == ["bad", "good"]
+
+
+def test_altered_content_of_one_proposal_does_not_hold_up_the_others(forged):
+    house, forge = forged()
+    forge.before["push"] += [ForgeError("down")] * 2
+    for task in ("a", "b"):
+        with pytest.raises(ForgeError):
+            offered(house, task)
+    (house.config.state / "outbox" / "a-p.proposal").unlink()
+    assert house.service.proposals.resume() == 1
+    assert [pull.task for pull in forge.pulls()] == ["b"]
+
+
+def test_a_forge_that_is_down_all_night_is_one_line_in_the_log_and_one_call_a_round(forged):
+    house, forge = forged()
+    house.grant("t1")
+    house.grant("t2")
+    forge.before["push"] += [ForgeError("down")] * 7
+    for task in ("t1", "t2"):
+        with pytest.raises(ForgeError):
+            offered(house, task)
+    for _ in range(5):
+        assert house.service.proposals.resume() == 0
+    assert forge.before["push"] == []
+    events = [entry.event for entry in house.service.log(0).entries]
+    assert events.count("not-resumed") == 2
+
+
+def test_a_forge_that_says_when_is_not_asked_before(timed):
+    house, forge, clock = timed()
+    house.grant()
+    forge.before["push"] += [ForgeError("slow down", when=clock.now + 600)] * 2
+    with pytest.raises(ForgeError):
+        offered(house)
+    assert house.service.proposals.resume() == 0  # asked once more, and told when
+    assert house.service.proposals.resume() == 0
+    assert forge.before["push"] == []
+    clock.now += 601
+    assert house.service.proposals.resume() == 1

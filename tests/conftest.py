@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.vllm_server",
     "tests.forges.git_server",
     "tests.forges.parts",
+    "tests.forges.gitolite",
     "tests.forges.prism",
     "tests.forges.remote",
     "tests.forges.replica",

@@ -5,9 +5,7 @@ The remote ones run against stateful stand-ins over real sockets, with git's own
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from tests.forges.bare import Bare
 from tests.forges.remote import NEW_PULL, REMOTE_KINDS, Make, Remote
 from tests.forges.stand_in import TOKEN, Fault
 
-PEOPLE = {f"GIT_{who}_{key}": "a" for who in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
 KINDS = ("local", "pretend", *REMOTE_KINDS)
 TRANSPORT = ("gitea", *(pytest.param(kind, marks=pytest.mark.slow) for kind in REMOTE_KINDS if kind != "gitea"))
 MARKER = "<!-- swarm:status=t1 -->"
@@ -44,12 +41,6 @@ class Bench:
         self.source = GitDir(folder / "source.git")
         self.source.create()
         self.base = ""
-
-    @staticmethod
-    def git(folder: Path, *args: str, stdin: str = "") -> str:
-        env = {"PATH": os.environ["PATH"], "GIT_DIR": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, **PEOPLE}
-        done = subprocess.run(["git", *args], input=stdin, env=env, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
 
     def commit(self, files: dict[str, str], *parents: str) -> str:
         """A commit of exactly these files in the source store."""
@@ -110,7 +101,8 @@ class LocalBench(Bench):
         self.forge, self.tracker = forge, LocalTracker(forge)
 
     def put(self, commit: str, branch: str = "main") -> None:
-        self.bare.git("fetch", "-q", str(self.source.path), f"+{commit}:refs/heads/{branch}")
+        self.bare.take(self.source.path)
+        self.bare.set(branch, commit)
 
 
 class PretendBench(Bench):
@@ -136,10 +128,11 @@ class RemoteBench(Bench):
         self.remote = remote
         self.forge, self.tracker, self.bare = remote.forge, remote.tracker, remote.project.bare
         self.base = remote.project.base
-        Bare(self.source.path).git("fetch", "-q", str(self.bare.path), f"{self.base}:refs/heads/main")
+        Bare(self.source.path).take(self.bare.path)
 
     def put(self, commit: str, branch: str = "main") -> None:
-        self.bare.git("fetch", "-q", str(self.source.path), f"+{commit}:refs/heads/{branch}")
+        self.bare.take(self.source.path)
+        self.bare.set(branch, commit)
 
     def end(self, number: int) -> None:
         self.remote.merge(number)

@@ -104,7 +104,7 @@ def _shown(project: GiteaProject, one: dict[str, Any]) -> dict[str, Any]:
     if one["state"] == "open":
         one["head"]["sha"] = project.bare.head(one["head"]["ref"]) or one["head"]["sha"]
     onto = project.bare.head(one["base"]["ref"]) or one["base"]["sha"]
-    common = project.bare.git("merge-base", one["head"]["sha"], onto)
+    common = project.bare.common(one["head"]["sha"], onto)
     prefixed = one["title"].upper().startswith(("WIP:", "[WIP]"))
     base = {**one["base"], "sha": onto}
     return {

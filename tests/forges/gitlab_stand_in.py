@@ -130,7 +130,7 @@ def _shown(project: GitLabProject, merge: dict[str, Any]) -> dict[str, Any]:
     title = merge["title"].lower()
     draft = title.startswith(("draft:", "[draft]", "(draft)"))
     base = project.bare.head(merge["target_branch"])
-    common = project.bare.git("merge-base", merge["sha"], base) if base else None
+    common = project.bare.common(merge["sha"], base) if base else None
     refs = {"base_sha": common, "start_sha": base, "head_sha": merge["sha"]}
     return {**merge, "draft": draft, "work_in_progress": draft, "diff_refs": refs}
 

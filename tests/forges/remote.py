@@ -57,7 +57,7 @@ class Remote:
         """A person merges it: the base is on its commit then."""
         one = self.pull(number)
         base, head = one.get("target_branch") or one["base"]["ref"], one.get("sha") or one["head"]["sha"]
-        self.project.bare.git("update-ref", f"refs/heads/{base}", head)
+        self.project.bare.set(base, head)
         merged: dict[str, dict[str, Any]] = {
             "gitlab": {"state": "merged", "merge_commit_sha": head, "merge_user": {"username": "ann"}},
             "gitea": {"state": "closed", "merged": True, "merge_commit_sha": head, "merged_by": {"login": "ann"}},

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json as json_module
 import os
+import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
 from broker.errors import BrokerError, ConfigError, ForgeError
 from broker.forge.base import Checked, Examiner, Forge
-from broker.judge.selftest import examine
+from broker.judge.selftest import Claim, examine
 from broker.server import forge_for
 
 commands = typer.Typer()
+ForgeNamed = Callable[[str, BrokerConfig], Forge]
+TestGit = Callable[[Path], tuple[Claim, ...]]
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
@@ -32,7 +35,7 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 def doctor(config_file: Config = DEFAULT_CONFIG, json: Json = False) -> None:
     """Look at everything a delivery needs, as the broker's user: it reads the credential and asks the forge."""
     failed = False
-    for place, found in _all(config_file):
+    for place, found in examined(config_file, forge_for):
         failed = failed or found.state == "fail"
         if json:
             sys.stdout.write(json_module.dumps({"place": place, **asdict(found)}) + "\n")
@@ -43,7 +46,8 @@ def doctor(config_file: Config = DEFAULT_CONFIG, json: Json = False) -> None:
     raise typer.Exit(1 if failed else 0)
 
 
-def _all(config_file: Path) -> Iterator[tuple[str, Checked]]:
+def examined(config_file: Path, forge_named: ForgeNamed, test_git: TestGit = examine) -> Iterator[tuple[str, Checked]]:
+    """What was looked at and where, in order; ``forge_named`` makes a repository's forge and may raise ConfigError."""
     try:
         config = loading.load(config_file)
     except ConfigError as error:
@@ -52,12 +56,12 @@ def _all(config_file: Path) -> Iterator[tuple[str, Checked]]:
     for here, found in (
         ("settings", _settings(config, config_file)),
         ("state", _state(config)),
-        ("git", _git()),
+        ("git", _git(test_git)),
         ("socket", _sockets(config)),
     ):
         yield from ((here, one) for one in found)
     for name in config.repositories:
-        yield from ((name, one) for one in _repository(name, config))
+        yield from ((name, one) for one in _repository(name, config, forge_named))
 
 
 def _settings(config: BrokerConfig, config_file: Path) -> Iterator[Checked]:
@@ -91,9 +95,9 @@ def _state(config: BrokerConfig) -> Iterator[Checked]:
         yield Checked("log", "fail", str(error), error.mend)
 
 
-def _git() -> Iterator[Checked]:
+def _git(test_git: TestGit) -> Iterator[Checked]:
     with tempfile.TemporaryDirectory(prefix="swarm-broker-") as scratch:
-        claims = examine(Path(scratch))
+        claims = test_git(Path(scratch))
     for claim in claims:
         if not claim.ok:
             yield Checked(claim.name, "fail", claim.message, claim.mend)
@@ -103,19 +107,25 @@ def _git() -> Iterator[Checked]:
 
 def _sockets(config: BrokerConfig) -> Iterator[Checked]:
     for path in (config.socket, config.people):
+        with socket.socket(socket.AF_UNIX) as probe:
+            silent = probe.connect_ex(str(path))
+        if silent:
+            yield Checked(
+                "answers", "warn", f"no broker answers on {path} ({os.strerror(silent)})", "swarm-broker serve"
+            )
+            continue
         try:
             with Client(path) as client:
-                client.health()
-            yield Checked("answers", "ok", str(path))
+                seen = client.health()
+            yield Checked("answers", "ok", f"{path}, to uid {seen.uid} as {' and '.join(seen.role) or 'nobody'}")
         except BrokerError as error:
-            yield Checked("answers", "warn", str(error), "swarm-broker serve")
+            yield Checked("answers", "fail", str(error), error.mend)
 
 
-def _repository(name: str, config: BrokerConfig) -> Iterator[Checked]:
+def _repository(name: str, config: BrokerConfig, forge_named: ForgeNamed) -> Iterator[Checked]:
     settings = config.repositories[name]
     try:
-        forge = forge_for(name, config)
-        yield from _forge(forge, settings)
+        yield from _forge(forge_named(name, config), settings)
     except (ConfigError, ForgeError) as error:
         yield Checked("forge", "fail", str(error), error.mend)
         return

@@ -11,7 +11,6 @@ import typer
 from pydantic import BaseModel
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from broker.client import TurnedDownError, UnreachableError
 from broker.errors import AuditError, BrokerError, ConfigError, ForgeError, ProvenanceError
@@ -83,11 +82,11 @@ def as_json(model: BaseModel) -> None:
 
 
 def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows under their names."""
-    shown = Table(*columns, box=None)
-    for row in rows:
-        shown.add_row(*(escape(plain(cell)) for cell in row))
-    out.print(shown)
+    """Rows under their names; nothing is cut, since an id that is cut is of no use."""
+    lines = [columns, *(tuple(" ".join(plain(cell).split()) for cell in row) for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def findings(found: tuple[Finding, ...]) -> None:

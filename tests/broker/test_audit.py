@@ -115,6 +115,34 @@ def test_fields_are_bounded(tmp_path):
     audit.close()
 
 
+def test_fields_are_few_and_hold_neither_control_characters_nor_secrets(tmp_path):
+    audit = Audit(tmp_path / "audit.log", redact=lambda text: text.replace("hunter2", "[secret]"))
+    entry = audit.append("x\n", text="a\x1b[2J\u202eb hunter2", **{f"f{number}": number for number in range(100)})
+    audit.close()
+    assert entry.event == "x\\n"
+    assert entry.fields["text"] == "a\\x1b[2J\\u202eb [secret]"
+    assert len(entry.fields) == 32
+    assert b"hunter2" not in (tmp_path / "audit.log").read_bytes()
+    assert verify(tmp_path / "audit.log").number == 1
+
+
+def test_a_secret_beyond_the_cut_is_struck_before_it_is_cut(tmp_path):
+    audit = Audit(tmp_path / "audit.log", redact=lambda text: text.replace("s" * 40, ""))
+    assert "s" not in audit.append("x", text="y" * 1990 + "s" * 40).fields["text"]
+    audit.close()
+
+
+def test_a_page_far_down_a_long_log_is_right_before_and_after_a_restart(tmp_path):
+    for audit in (Audit(tmp_path / "audit.log"), Audit(tmp_path / "audit.log")):
+        for number in range(600):
+            audit.append("e", n=number)
+        last = audit.last
+        for after in (0, 1, 499, 500, 501, last - 3, last - 1, last, last + 5):
+            numbers = [entry.number for entry in audit.page(after, limit=3)]
+            assert numbers == list(range(after + 1, last + 1))[:3]
+        audit.close()
+
+
 def test_pages_follow_a_number(log):
     audit = Audit(log)
     assert [entry.number for entry in audit.page(after=3)] == [4, 5]

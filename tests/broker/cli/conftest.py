@@ -33,7 +33,8 @@ def folder(tmp_path_factory, template):
         main(["init", "-c", str(folder / "broker.toml"), "--path", str(folder / "demo.git"), *people])
     text = (folder / "broker.toml").read_text()
     text = text.replace("/run/swarm-broker", f"{folder}/run").replace("/var/lib/swarm-broker", f"{folder}/state")
-    (folder / "broker.toml").write_text(text)
+    assert "# max_open_pulls = 10" in text
+    (folder / "broker.toml").write_text(text.replace("# max_open_pulls = 10", "max_open_pulls = 500"))
     command = [sys.executable, "-m", "broker", "serve", "--config", str(folder / "broker.toml")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 60

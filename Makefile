@@ -1,6 +1,6 @@
 # The doors of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check format test test-slow test-docker test-model test-root test-vllm test-clients test-forges test-all conformance demo demo-clean bench clean
+.PHONY: help setup venv check format test test-slow test-docker test-model test-root test-vllm test-clients test-forges test-all conformance attack demo demo-clean bench clean
 
 PYTEST := .venv/bin/python -m pytest
 WORKERS := $(shell expr 2 "*" $$(nproc))   # many tests wait for sockets and clocks
@@ -18,7 +18,7 @@ check: venv ## format, lint, types, and the arrows between the rooms
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/mypy scripts/demo.py scripts/canary.py scripts/conformance.py
+	.venv/bin/mypy scripts/demo.py scripts/canary.py scripts/conformance.py scripts/attack.py
 	.venv/bin/lint-imports --no-logo
 
 format: venv ## put the code into the house format
@@ -55,6 +55,9 @@ test-all: setup ## every test; those whose need is missing say so
 
 conformance: setup ## the sandbox's claims, attacked on every backend of this machine, as a table; CONFORMANCE="--only bwrap"
 	.venv/bin/python scripts/conformance.py $(CONFORMANCE)
+
+attack: setup ## attacks on a real broker process and what became of each, as a table; ATTACK="--only CVE"
+	.venv/bin/python scripts/attack.py $(ATTACK)
 
 demo: setup ## one task from submit to a pull request, everything real
 	@scripts/demo

@@ -28,10 +28,15 @@ class Prism:
     url: str
     log: Path
     described: dict[str, Any]
+    began: int = 0
+
+    def said(self) -> str:
+        """Its log since it was up."""
+        return self.log.read_text(errors="replace")[self.began :]
 
     def violations(self) -> list[str]:
         """What was wrong with requests so far; a path that the description has not is told too."""
-        return _VIOLATION.findall(self.log.read_text(errors="replace"))
+        return _VIOLATION.findall(self.said())
 
     def unknown(self, method: str, path: str, query: list[str]) -> str:
         """What the description has not of a call, empty if it has it; Prism itself lets unknown parameters pass."""
@@ -67,8 +72,8 @@ def guarding(parts: Path, folder: Path, description: Path, upstream: str) -> Ite
     ]
     with running(log, *command, *([upstream] if upstream else [])) as process:
         wait_for(f"http://127.0.0.1:{port}/", process, log, _STARTING)
-        log.write_text("")  # the look whether it is there was no request of the broker's
-        yield Prism(f"http://127.0.0.1:{port}", log, json.loads(description.read_text()))
+        began = len(log.read_text())  # the look whether it is there was no request of the broker's
+        yield Prism(f"http://127.0.0.1:{port}", log, json.loads(description.read_text()), began)
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,16 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
+from broker.config.credential import App
 from broker.config.repository import Repository
 from broker.forge.base import Dressing, Order, Status
 from broker.forge.github.making import github
 from broker.forge.rest.pace import Paces, Tempo
 from broker.gitdir import GitDir
 from broker.scope import Scope
+from broker.vault.app import Minter, Target
+from tests.broker.vault.app_stand_in import AppForge, key_pair
+from tests.broker.vault.app_stand_in import serving as app_serving
 from tests.forges.bare import PEOPLE
 from tests.forges.prism import Prism
 from tests.forges.stand_in import TOKEN, Fault, StandIn
@@ -99,6 +103,22 @@ def test_every_call_of_forge_and_tracker_is_in_githubs_description(guard, stand_
     calls = [(call.method, call.path.removeprefix("/v3"), list(call.query)) for call in project.calls]
     assert [told for told in (guard.unknown(*call) for call in calls) if told] == []
     assert len({(method, path) for method, path, _ in calls}) >= 20
+
+
+def test_the_exchange_of_an_apps_key_for_a_token_is_in_githubs_description(github_guard, tmp_path: Path):
+    private, public = key_pair()
+    key = tmp_path / "key.pem"
+    key.write_bytes(private)
+    key.chmod(0o600)
+    app = App.model_validate({"id": "12345", "key": {"file": key}})
+    with app_serving(AppForge(public)) as forge:
+        guard = github_guard(forge.url)
+        minter = Minter(app, Target(guard.url, "team", "web"))
+        for scope in Scope:
+            assert minter.revoke(minter.mint(scope))
+        assert forge.tokens == {}
+        assert forge.calls == ["installation", *["access_tokens", "revoke"] * len(Scope)]
+    assert guard.violations() == []
 
 
 def test_the_description_is_asked_for_no_path_that_is_not_called(guard):

@@ -127,9 +127,9 @@ class GitHubTracker:
             told = visit.get_known(self._place.repo("pulls", number), absent).mapping().get("mergeable")
         return told if isinstance(told, bool) else None
 
-    def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:  # noqa: ARG002
+    def note(self, number: int, marker: str, text: str, *, pull: bool = False) -> str:
         """Rewrites the broker's own comment with the marker, or writes it; a lost answer leads to a look, not two."""
-        with self._door.visit(Scope.ISSUES) as visit:
+        with self._door.visit(Scope.PULLS if pull else Scope.ISSUES) as visit:
             known = self._notes.get((number, marker)) or self._noted(visit, number, marker)
             if known and self._rewritten(visit, known, text):
                 return self._remembered(number, marker, known)

@@ -220,6 +220,13 @@ def test_one_comment_is_written_and_rewritten(site):
     assert set(site.lent) == {Scope.ISSUES, Scope.READ}
 
 
+def test_a_comment_on_a_pull_request_needs_the_right_for_pull_requests(site):
+    number = site.opened()
+    site.lent.clear()
+    site.tracker.note(number, MARKER, f"one {MARKER}", pull=True)
+    assert set(site.lent) == {Scope.PULLS, Scope.READ}  # the account is asked once
+
+
 def test_a_comment_of_somebody_else_with_the_marker_is_left_alone(site):
     site.project.issue("T", "B")
     site.project.say(1, f"mine {MARKER}", "eve")

@@ -118,6 +118,13 @@ class Bare:
         """The merge base of two commits."""
         return one if one == other else _common(self.path, one, other)
 
+    def packed(self, tree: str, base: str) -> bytes:
+        """A pack of what a tree has beyond a commit."""
+        env = {"PATH": os.environ["PATH"], "GIT_DIR": str(self.path)}
+        command = ["git", "pack-objects", "-q", "--stdout", "--revs"]
+        wanted = f"{tree}\n^{base}\n".encode()
+        return subprocess.run(command, input=wanted, env=env, capture_output=True, check=True).stdout
+
     def refs(self) -> dict[str, str]:
         """Every ref and what it is on."""
         lines = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()

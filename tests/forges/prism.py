@@ -40,7 +40,8 @@ class Prism:
 
     def unknown(self, method: str, path: str, query: list[str]) -> str:
         """What the description has not of a call, empty if it has it; Prism itself lets unknown parameters pass."""
-        for template, operations in self.described["paths"].items():
+        paths = sorted(self.described["paths"].items(), key=lambda one: one[0].count("{"))  # the most particular first
+        for template, operations in paths:
             if method.lower() in operations and re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", template), path):
                 known = {self._parameter(one) for one in operations[method.lower()].get("parameters", [])}
                 left = set(query) - known

@@ -92,8 +92,8 @@ def _redact(text: str) -> str:
     return text.replace(TOKEN, "[hidden]")
 
 
-def remote(kind: str, stand_in: StandIn[Project], group: str = "team", token: str = TOKEN) -> Remote:
-    """A new project of a stand-in, with the forge and tracker that its settings make."""
+def remote(kind: str, stand_in: StandIn[Project], group: str = "team", token: str = TOKEN, **more: Any) -> Remote:
+    """A new project of a stand-in, with the forge and tracker that its settings (``more``) make."""
     project = stand_in.project(group)
     lent: list[Scope] = []
 
@@ -103,7 +103,7 @@ def remote(kind: str, stand_in: StandIn[Project], group: str = "team", token: st
         yield SecretStr(token)
 
     settings = Repository.model_validate(
-        {"forge": kind, "url": f"{stand_in.url}/{project.path}", "credential": {"token": {"file": "/nowhere"}}}
+        {"forge": kind, "url": f"{stand_in.url}/{project.path}", "credential": {"token": {"file": "/nowhere"}}, **more}
     )
     forge, tracker = _KINDS[kind][1]("demo", settings, lend, lend, Paces(Tempo(gap=0.0)), _redact)
     return Remote(kind, project, forge, tracker, settings, lent)

@@ -11,8 +11,9 @@ from typing import Any
 
 from broker.errors import AbsentError, ConflictError, ForgeError
 from broker.forge.account import Account
-from broker.forge.base import Dressing, Order, Status, Visibility, is_for
+from broker.forge.base import Checked, Dressing, Order, Status, Visibility, is_for
 from broker.forge.gitea import reading
+from broker.forge.gitea.doctor import examine
 from broker.forge.gitea.dressing import dress
 from broker.forge.gitea.site import Site
 from broker.forge.reading import commit, inside, number, somebody_elses
@@ -45,6 +46,10 @@ class GiteaForge:
         """As the forge says now."""
         with self._door.visit() as visit:
             return reading.visibility(visit.get(self._site.path, doing="the repository could not be read").mapping())
+
+    def examine(self, base: str, prefix: str) -> tuple[Checked, ...]:
+        """What a person should know of the credential and the forge's own rules."""
+        return examine(self._door, self._site, self._account, base, prefix)
 
     def head(self, branch: str) -> str | None:
         """The commit that a branch is on now."""

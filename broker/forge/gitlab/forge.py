@@ -11,8 +11,9 @@ from typing import Any
 
 from broker.errors import AbsentError, ConflictError, ForgeError
 from broker.forge.account import Account
-from broker.forge.base import Dressing, Order, Status, Visibility, is_for
+from broker.forge.base import Checked, Dressing, Order, Status, Visibility, is_for
 from broker.forge.gitlab import reading
+from broker.forge.gitlab.doctor import examine
 from broker.forge.gitlab.dressing import dress
 from broker.forge.gitlab.quick import titled, without_actions
 from broker.forge.gitlab.site import Site
@@ -48,6 +49,10 @@ class GitLabForge:
     def _project(self) -> dict[str, Any]:
         with self._door.visit() as visit:
             return visit.get(self._site.path, doing="the project could not be read").mapping()
+
+    def examine(self, base: str, prefix: str) -> tuple[Checked, ...]:
+        """What a person should know of the credential and the forge's own rules."""
+        return examine(self._door, self._site, self._account, base, prefix)
 
     def head(self, branch: str) -> str | None:
         """The commit that a branch is on now."""

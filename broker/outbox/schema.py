@@ -46,7 +46,25 @@ _STEPS_AND_APPROVALS = (
     "CREATE TABLE fence (only INTEGER PRIMARY KEY CHECK (only = 1), epoch INTEGER NOT NULL, at REAL NOT NULL) STRICT",
     "INSERT INTO fence (only, epoch, at) VALUES (1, 0, 0)",
 )
-MIGRATIONS = (_FIRST, _STEPS_AND_APPROVALS)
+_GRANTS_AND_USES = (
+    "ALTER TABLE grants RENAME TO grants_1",
+    """CREATE TABLE grants (
+    id TEXT PRIMARY KEY, rights TEXT NOT NULL, by_whom TEXT NOT NULL, at REAL NOT NULL, expires REAL NOT NULL,
+    revoked_by TEXT, revoked_at REAL
+) STRICT""",
+    """CREATE TABLE uses (
+    grant_id TEXT NOT NULL, proposal TEXT NOT NULL, PRIMARY KEY (grant_id, proposal)
+) STRICT""",
+    # Of older grants only what was proposed under them is still of use: their capabilities have another format.
+    """INSERT INTO grants (id, rights, by_whom, at, expires)
+    SELECT g.id, min(p.rights), 'uid:' || g.by_uid, g.at, json_extract(min(p.rights), '$.expires')
+    FROM grants_1 AS g JOIN proposals AS p ON p.grant_id = g.id GROUP BY g.id""",
+    """INSERT INTO uses (grant_id, proposal)
+    SELECT grant_id, id FROM proposals WHERE grant_id IN (SELECT id FROM grants)""",
+    "DROP TABLE grants_1",
+    "CREATE INDEX by_expiry ON grants (expires)",
+)
+MIGRATIONS = (_FIRST, _STEPS_AND_APPROVALS, _GRANTS_AND_USES)
 
 
 def migrate(database: sqlite3.Connection) -> None:

@@ -31,10 +31,6 @@ class Grants:
         self._store = store
         self._stops = stops
 
-    def close(self) -> None:
-        """Closes the store."""
-        self._store.close()
-
     # --- a person's verbs
 
     def grant(self, request: GrantRequest, by: str) -> Grant:

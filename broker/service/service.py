@@ -66,7 +66,6 @@ class Service:
         """Ends what goes on by itself and closes what is open."""
         self.resumer.close()
         self.events.close()
-        self.grants.close()
         self.desk.outbox.close()
         self.desk.audit.close()
 
@@ -101,7 +100,7 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
         watch=watch,
     )
     stops = Stops(desk, config.state)
-    store = GrantStore(config.state)
+    store = GrantStore(desk.outbox.database)
     grants = Grants(desk, store, stops)
     proposals = Proposals(desk, grants, Delivering(desk, grants, stops))
     return Service(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from broker.capability import Rights
-from broker.errors import AbsentError, BrokerError, CapabilityError
+from broker.errors import AbsentError, BrokerError, CapabilityError, FencedError
+from broker.outbox.database import Database
 from broker.outbox.grants import GrantStore
+from broker.outbox.schema import MIGRATIONS
 
 
 def rights(grant="0" * 32, **more) -> Rights:
@@ -23,10 +27,11 @@ def rights(grant="0" * 32, **more) -> Rights:
 
 @pytest.fixture
 def store(tmp_path) -> Iterator[GrantStore]:
-    found = GrantStore(tmp_path)
+    database = Database(tmp_path / "outbox.sqlite")
+    found = GrantStore(database)
     found.record(rights(), "uid:0", 10.0)
     yield found
-    found.close()
+    database.close()
 
 
 def test_what_was_never_granted_here_is_not_good(store):
@@ -65,14 +70,12 @@ def test_one_that_was_taken_back_is_over_and_stays_so_after_a_restart(store, tmp
     store.spend(rights(), "p1")
     assert store.revoke("0" * 32, "uid:0", 20.0).revoked
     assert store.revoke("0" * 32, "uid:5", 30.0).revoked
-    again = GrantStore(tmp_path)
-    try:
+    with closing(Database(tmp_path / "outbox.sqlite")) as database:
+        again = GrantStore(database)
         for call in (again.require, lambda held: again.spend(held, "p1")):
             with pytest.raises(CapabilityError, match="took the capability back"):
                 call(rights())
         assert again.good(20.0) == ()
-    finally:
-        again.close()
 
 
 def test_only_what_can_still_be_used_is_listed_newest_first(store):
@@ -96,21 +99,49 @@ def test_a_grant_that_expired_long_ago_is_forgotten_and_no_longer_good(store):
     store.require(rights("1" * 32))
 
 
-def test_of_many_at_once_in_two_processes_worth_of_stores_no_more_than_the_uses_get_one(store, tmp_path):
-    other = GrantStore(tmp_path)
-
+def test_of_many_at_once_no_more_than_the_uses_get_one(store):
     def spend(number: int) -> bool:
         try:
-            (store if number % 2 else other).spend(rights(), f"p{number}")
+            store.spend(rights(), f"p{number}")
         except CapabilityError:
             return False
         return True
 
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(spend, range(40))) == 2
-    finally:
-        other.close()
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(spend, range(40))) == 2
+
+
+def test_a_broker_that_another_took_over_from_grants_spends_and_takes_back_nothing(store, tmp_path):
+    with closing(Database(tmp_path / "outbox.sqlite")) as database:
+        newer = GrantStore(database)
+        for call in (
+            lambda: store.spend(rights(), "p1"),
+            lambda: store.record(rights("1" * 32), "uid:0", 1.0),
+            lambda: store.revoke("0" * 32, "uid:0", 1.0),
+            lambda: store.refund(rights(), "p1"),
+        ):
+            with pytest.raises(FencedError):
+                call()
+        newer.spend(rights(), "p1")
+        assert [(one.used, one.revoked) for one in newer.good(20.0)] == [(1, False)]
+
+
+def test_what_a_former_version_kept_is_still_under_its_grant(tmp_path):
+    path = tmp_path / "old.sqlite"
+    kept = {**rights().model_dump(mode="json", exclude={"issue", "reads"}), "verbs": ["mirror", "propose", "explain"]}
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        for statement in MIGRATIONS[0]:
+            old.execute(statement)
+        for name in ("0", "1"):  # of the second nothing was proposed
+            old.execute("INSERT INTO grants VALUES (?, 'demo', 't1', 7, 5.0)", (name * 32,))
+        row = ("p1", "0" * 32, "demo", "t1", "a" * 40, "b" * 40, json.dumps(kept), 6.0, 0, "refused")
+        old.execute("INSERT INTO proposals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", row)
+    with closing(Database(path)) as database:
+        found = GrantStore(database)
+        [only] = found.good(10.0)
+        assert (only.rights.verbs, only.rights.issue) == (("mirror", "propose", "explain"), None)
+        assert (only.rights.grant, only.rights.uses, only.by, only.used) == ("0" * 32, 2, "uid:7", 1)
+        found.require(only.rights)
 
 
 def test_the_file_holds_no_capability_and_is_the_brokers_own(store, tmp_path):
@@ -120,11 +151,10 @@ def test_the_file_holds_no_capability_and_is_the_brokers_own(store, tmp_path):
 
 @pytest.mark.slow
 def test_a_store_that_cannot_be_written_is_told_and_spends_nothing(store, tmp_path):
-    with sqlite3.connect(tmp_path / "grants.sqlite", isolation_level=None) as blocker:
+    with closing(sqlite3.connect(tmp_path / "outbox.sqlite", isolation_level=None)) as blocker:
         blocker.execute("BEGIN IMMEDIATE")
         with pytest.raises(BrokerError, match="cannot be used"):
             store.spend(rights(), "p1")
         blocker.execute("ROLLBACK")
-    blocker.close()
     assert store.get("0" * 32).used == 0
     store.spend(rights(), "p1")

@@ -133,6 +133,7 @@ class PretendForge:
 
     def pull(self, number: int) -> PullRequest:
         """One of them."""
+        _raise_next(self.before["pull"])
         if number not in self._pulls:
             raise AbsentError(f"{self.name} has no pull request {number}")
         pull = self._pulls[number]

@@ -154,8 +154,12 @@ def test_rounds_are_capped_and_then_a_person_decides(forged, updates):
     assert isinstance(house.service.proposals.approve("u3", word, by_uid=0), Receipt)
 
 
-@pytest.mark.parametrize("call", ["head", "push", "find", "revise", "report"])
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    ("moment", "call"),
+    [("after", "push"), ("before", "push")]
+    + [pytest.param(moment, call, marks=pytest.mark.slow)
+       for moment in ("before", "after") for call in ("head", "revise", "report", "pull")],
+)  # fmt: skip
 def test_an_update_that_a_failing_forge_interrupted_is_finished_once(opened, updates, call, moment):
     house, forge, first = opened
     getattr(forge, moment)[call].append(ForgeError("the line went dead"))

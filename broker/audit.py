@@ -7,6 +7,7 @@ hundred pull requests a day make under 200 MB in a year. `swarm-broker log expor
 from __future__ import annotations
 
 import bisect
+import fcntl
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from broker.chain import MEND, Head, broken, digest, follow
-from broker.errors import AuditError
+from broker.errors import AuditError, FencedError
 from broker.person_wire import LogEntry
 
 _MAX_FIELD, _MAX_FIELDS, _MAX_NAME = 2000, 32, 64
@@ -32,7 +33,8 @@ class Audit:
     """Verifies the whole log when opened; after that only appends. Raises AuditError with the line that is wrong.
 
     Beside the log lies its head (number and hash), so that lines cut from the end are noticed too. Texts lose their
-    control characters and, by ``redact``, every secret that the broker knows.
+    control characters and, by ``redact``, every secret that the broker knows. Two brokers on one log would fork the
+    chain: whoever finds that another wrote to it gets FencedError, and writes nothing.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Audit:
         self._marks: list[tuple[int, int]] = []  # (number of a line, where it begins)
         self._head = self._read_all()
         self._file = path.open("ab", buffering=0)  # a buffer would keep a failed line and write it before the next one
+        self._end = os.fstat(self._file.fileno()).st_size  # where the last line of this broker's own ends
         path.chmod(0o600)
         self._write_head()
         if torn:
@@ -99,16 +102,26 @@ class Audit:
 
     def _write(self, entry: LogEntry) -> None:
         """All of a line, or nothing of it: half a line or an unacknowledged one would break the chain for good."""
-        left = memoryview(entry.model_dump_json().encode() + b"\n")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            self._write_locked(memoryview(entry.model_dump_json().encode() + b"\n"), entry.number)
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _write_locked(self, left: memoryview, number: int) -> None:
         end = os.fstat(self._file.fileno()).st_size
+        if end != self._end:
+            raise FencedError(f"another broker writes to {self._path}", "this one must stop; the other goes on")
+        self._end = end + len(left)
         try:
             while left:
                 left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError:
+            self._end = end
             os.ftruncate(self._file.fileno(), end)
             raise
-        self._mark(entry.number, end)
+        self._mark(number, end)
 
     def _mark(self, number: int, place: int) -> None:
         if number % _MARK_EVERY == 1:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.audit import Audit, verify
 from broker.chain import GENESIS, digest
-from broker.errors import AuditError
+from broker.errors import AuditError, FencedError
 from broker.person_wire import LogEntry
 
 
@@ -105,6 +105,20 @@ def test_a_log_that_is_being_written_can_be_verified(log):
     assert verify(log).number == 5
 
 
+def test_a_second_broker_on_the_same_log_fences_the_first_and_the_chain_stays_whole(log):
+    first = Audit(log)
+    second = Audit(log)
+    assert second.append("mine").number == 6
+    with pytest.raises(FencedError, match="another broker writes"):
+        first.append("late")
+    with pytest.raises(FencedError):
+        first.append("later")
+    assert second.append("on").number == 7
+    first.close()
+    second.close()
+    assert verify(log).number == 7
+
+
 def test_others_cannot_read_it(log):
     assert log.stat().st_mode & 0o077 == 0
 
@@ -133,7 +147,8 @@ def test_a_secret_beyond_the_cut_is_struck_before_it_is_cut(tmp_path):
 
 
 def test_a_page_far_down_a_long_log_is_right_before_and_after_a_restart(tmp_path):
-    for audit in (Audit(tmp_path / "audit.log"), Audit(tmp_path / "audit.log")):
+    for _start in range(2):
+        audit = Audit(tmp_path / "audit.log")
         for number in range(600):
             audit.append("e", n=number)
         last = audit.last

@@ -28,11 +28,21 @@ def secret(path: Path, uid: int) -> str | None:
         return f"cannot be found ({error.strerror})"
     if not stat.S_ISREG(info.st_mode):
         return "is not a plain file"
-    if info.st_uid != uid:
+    handed = handed_over(path)
+    if info.st_uid != uid and not (handed and info.st_uid == 0):
         return f"belongs to uid {info.st_uid}: chown {uid} {path}"
-    if info.st_mode & 0o077:
+    if info.st_mode & (0o007 if handed else 0o077):
         return f"can be read by other users: chmod 600 {path}"
     return _changeable(path.parent.resolve(), uid)
+
+
+def handed_over(path: Path) -> bool:
+    """Whether systemd's LoadCredential= put it there: root's own, made readable for this one service by an ACL.
+
+    Its mode may therefore show a group's right to read. Source: systemd.exec(5), Credentials.
+    """
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    return bool(folder) and path.parent == Path(folder or "")
 
 
 def trusted(path: Path, uid: int) -> str | None:

@@ -14,6 +14,7 @@ from keyring.errors import KeyringError
 from pydantic import SecretStr
 
 from broker.config.credential import Source
+from broker.config.ground import handed_over
 from broker.config.loading import read_private
 from broker.errors import ConfigError
 
@@ -46,17 +47,11 @@ def _from(source: Source, seconds: float) -> tuple[str, bytes]:
 
 
 def _file(path: Path) -> bytes:
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if folder and path.parent == Path(folder):
-        return _handed_over(path)
-    return read_private(path, limit=MAX_BYTES)
+    return _handed_over(path) if handed_over(path) else read_private(path, limit=MAX_BYTES)
 
 
 def _handed_over(path: Path) -> bytes:
-    """A file that systemd's LoadCredential= put there: root's own, made readable for this one service by an ACL.
-
-    Its mode therefore may show a group's right to read. Source: systemd.exec(5), Credentials.
-    """
+    """A file that systemd put there (`broker.config.ground.handed_over`). Raises ConfigError."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:

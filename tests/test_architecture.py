@@ -57,6 +57,7 @@ SQL_FILES |= {
     "broker/outbox/schema.py",
     "broker/outbox/database.py",
     "broker/outbox/steps.py",
+    "broker/outbox/rows.py",
     "broker/followup/ledger.py",  # what the follow-up remembers
     "broker/outbox/grants.py",  # and what it granted
 }

@@ -165,8 +165,8 @@ def test_uses_cannot_be_widened(house):
 def test_a_grant_that_this_state_does_not_know_is_refused(house, reopened):
     capability = house.grant().capability
     house.service.close()
-    (house.config.state / "grants.sqlite").unlink()
-    for left in house.config.state.glob("grants.sqlite-*"):
+    (house.config.state / "outbox.sqlite").unlink()
+    for left in house.config.state.glob("outbox.sqlite-*"):
         left.unlink()
     again = reopened()
     with pytest.raises(CapabilityError, match="another state"):
@@ -315,7 +315,11 @@ def hostile(house, *entries):
 )  # fmt: skip
 def test_a_hostile_name_is_refused(house, name):
     tree, pack = hostile(house, ("100644", name, None))
-    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) & {"bad-tree", "pack-rejected", "odd-name"}
+    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) & {
+        "bad-tree",
+        "pack-rejected",
+        "odd-name",
+    }
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ class GitHubProject(Project):
         default_factory=lambda: {BOT: "write", "ann": "admin", "bob": "write", "tri": "triage", "eve": "read"}
     )
     archived: bool = False
+    rules: tuple[str, ...] = ()  # rulesets that cover the broker's branches
+    scopes: str | None = None  # of a classic token
+    rights: dict[str, bool] = field(default_factory=lambda: {"admin": False, "push": True, "pull": True})
     app: bool = False  # whether what the broker makes is by its App
     young: int = 0  # how often labels are not there yet
     no_checks: bool = False  # whether the token may not read checks, as a fine-grained one
@@ -135,14 +138,20 @@ def _graphql(forge: GitHubStandIn, call: Call, _groups: Mapping[str, str]) -> An
 
 def _repository(project: GitHubProject, _call: Call, _groups: Mapping[str, str]) -> Any:
     shown = "private" if project.private else "public"
-    return {
+    headers = {} if project.scopes is None else {"X-OAuth-Scopes": project.scopes}
+    told = {
         "full_name": project.path,
         "private": project.private,
         "visibility": shown,
         "default_branch": "main",
         "archived": project.archived,
-        "permissions": {"admin": False, "push": True, "pull": True},
+        "permissions": project.rights,
     }
+    return 200, told, headers
+
+
+def _rules(project: GitHubProject, _call: Call, _groups: Mapping[str, str]) -> Any:
+    return [{"type": rule, "ruleset_source_type": "Repository", "ruleset_id": 1} for rule in project.rules]
 
 
 def _ref(project: GitHubProject, _call: Call, groups: Mapping[str, str]) -> Any:
@@ -386,6 +395,7 @@ _ROUTES = {
     "GET /v3/user": _user,
     "POST /graphql": _graphql,
     f"GET {_PROJECT}": _repository,
+    f"GET {_PROJECT}/rules/branches/(?P<branch>[^/]+)": _rules,
     f"GET {_PROJECT}/git/ref/heads%2F(?P<branch>.+)": _ref,
     f"GET {_PROJECT}/pulls": _list_pulls,
     f"POST {_PROJECT}/pulls": _create_pull,

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from broker.config.repository import Repository
-from broker.forge.base import Forge, Tracker
+from broker.forge.base import Forge, Order, Tracker
 from broker.forge.gitea.making import gitea
 from broker.forge.github.making import github
 from broker.forge.gitlab.making import gitlab
@@ -41,6 +41,17 @@ class Remote:
     tracker: Tracker
     settings: Repository
     lent: list[Scope] = field(default_factory=list)
+
+    def order(self, commit: str, branch: str = "swarm/t1", **more: Any) -> Order:
+        """A pull request for a commit that is on the branch."""
+        values = {"title": "T", "body": "B", "branch": branch, "base": "main", "base_commit": self.project.base}
+        told = {"task": branch.rpartition("/")[2], "proposal": "p1", "evidence": {}}
+        return Order.model_validate({**values, **told, "commit": commit, **more})
+
+    def opened(self, branch: str = "swarm/t1", **more: Any) -> int:
+        """A branch with one commit and its pull request."""
+        commit = self.project.bare.commit({"a.txt": f"{branch}\n"}, self.project.base, branch=branch)
+        return self.forge.open(self.order(commit, branch, **more)).number
 
     def pull(self, number: int) -> dict[str, Any]:
         """The pull request as the forge keeps it; a test may change it."""

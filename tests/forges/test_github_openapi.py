@@ -68,6 +68,7 @@ def test_every_call_of_forge_and_tracker_is_in_githubs_description(guard, stand_
     commit = store.text("commit-tree", store.tree_of(base), "-p", base, "-m", "change", environment=PEOPLE)
 
     assert (forge.head("main"), forge.head("nowhere"), forge.visibility()) == (base, None, "private")
+    assert {one.state for one in forge.examine("main", "swarm/")} == {"ok"}
     assert forge.push(store, commit, "swarm/t1")
     values = {"title": "T", "body": "B", "branch": "swarm/t1", "base": "main", "base_commit": base, "commit": commit}
     order = Order.model_validate({**values, "task": "t1", "proposal": "p1", "evidence": {}})

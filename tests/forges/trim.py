@@ -19,6 +19,7 @@ PATHS = (
     f"{_REPO}/installation",
     _REPO,
     f"{_REPO}/git/ref/{{ref}}",
+    f"{_REPO}/rules/branches/{{branch}}",
     f"{_REPO}/pulls",
     f"{_REPO}/pulls/{{pull_number}}",
     f"{_REPO}/pulls/{{pull_number}}/requested_reviewers",

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from broker.errors import AbsentError, ConflictError, ForgeError
-from broker.forge.base import Dressing, Order, Status, Visibility, is_for
+from broker.forge.base import Checked, Dressing, Order, Status, Visibility, is_for
 from broker.forge.github.account import Account
 from broker.forge.github.dressing import put_on
+from broker.forge.github.examining import examined
 from broker.forge.github.place import Place
 from broker.forge.github.reading import is_own, pull_of
 from broker.forge.reading import commit as commit_id
@@ -187,6 +188,11 @@ class GitHubForge:
             wanted = {"Accept": "application/vnd.github.diff"}
             shown = visit.send(Call("GET", path, headers=wanted, limit=limit, cut=True, doing="the diff")).body
         return shown[:limit].decode(errors="replace"), len(shown) > limit
+
+    def examine(self, base: str, prefix: str) -> tuple[Checked, ...]:  # noqa: ARG002
+        """What a doctor tells of credential and rules."""
+        with self._door.visit() as visit:
+            return tuple(examined(visit, self._place, prefix))
 
     def merge(self, number: int, by: str) -> PullRequest:  # noqa: ARG002
         """Never: a person merges on the forge."""

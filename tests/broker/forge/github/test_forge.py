@@ -280,3 +280,36 @@ def test_visibility_is_the_forges_word(site):
     assert site.forge.visibility() == "private"
     site.project.private = False
     assert site.forge.visibility() == "public"
+
+
+def states(site) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for one in site.forge.examine("main", "swarm/"):
+        found.setdefault(one.name, set()).add(one.state)
+    return found
+
+
+def test_a_right_and_narrow_credential_is_well(site):
+    assert states(site) == {"scopes": {"ok"}, "branch-rule": {"ok"}}
+    assert site.project.written() == []
+
+
+@pytest.mark.parametrize(
+    ("scopes", "rights", "told"),
+    [
+        (None, {"push": False}, {"fail"}),
+        (None, {"push": True, "admin": True}, {"warn"}),
+        ("repo", {"push": True}, {"ok"}),
+        ("repo, workflow, admin:org", {"push": True}, {"warn"}),
+    ],
+)
+def test_a_credential_with_too_few_or_too_many_rights_is_told(site, scopes, rights, told):
+    site.project.scopes, site.project.rights = scopes, rights
+    assert states(site)["scopes"] == told
+
+
+def test_a_rule_in_the_way_is_told_before_the_first_push(site):
+    site.project.rules = ("creation", "deletion", "required_signatures")
+    warned = [one.message for one in site.forge.examine("main", "swarm/") if one.state == "warn"]
+    assert len(warned) == 2
+    assert all("swarm/**" in one for one in warned)

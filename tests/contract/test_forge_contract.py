@@ -513,7 +513,7 @@ def test_a_refusal_is_told_with_its_reason_and_without_the_token(afar, status, b
 
 def test_an_answer_that_is_nonsense_never_becomes_a_commit(afar):
     for nonsense in ({"message": "hi"}, [], "not json", {"number": "1", "iid": "1"}):
-        fault = Fault("GET", r"/(branches|ref/heads)/", 200, nonsense)
+        fault = Fault("GET", r"/(branches/|ref/heads%2F)", 200, nonsense)
         afar.remote.project.faults.append(fault)
         with suppress(ForgeError):
             assert afar.forge.head("main") is None

@@ -60,6 +60,7 @@ SQL_FILES |= {
     "broker/outbox/rows.py",
     "broker/followup/ledger.py",  # what the follow-up remembers
     "broker/outbox/grants.py",  # and what it granted
+    "broker/outbox/stops.py",  # and what a person stopped
 }
 
 

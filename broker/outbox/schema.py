@@ -64,7 +64,12 @@ _GRANTS_AND_USES = (
     "DROP TABLE grants_1",
     "CREATE INDEX by_expiry ON grants (expires)",
 )
-MIGRATIONS = (_FIRST, _STEPS_AND_APPROVALS, _GRANTS_AND_USES)
+_STOPS = (
+    """CREATE TABLE stops (
+    repository TEXT PRIMARY KEY, by_uid INTEGER NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL
+) STRICT""",
+)
+MIGRATIONS = (_FIRST, _STEPS_AND_APPROVALS, _GRANTS_AND_USES, _STOPS)
 
 
 def migrate(database: sqlite3.Connection) -> None:

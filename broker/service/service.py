@@ -15,6 +15,7 @@ from broker.judge.inspection import never
 from broker.judge.quarantine import Quarantine
 from broker.judge.scan.scanner import Scanner
 from broker.outbox.grants import GrantStore
+from broker.outbox.stops import StopStore
 from broker.outbox.store import OutboxStore
 from broker.person_wire import LogPage
 from broker.provenance.store import Provenance
@@ -99,7 +100,7 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
         provenance=provenance,
         watch=watch,
     )
-    stops = Stops(desk, config.state)
+    stops = Stops(desk, StopStore(desk.outbox.database))
     store = GrantStore(desk.outbox.database)
     grants = Grants(desk, store, stops)
     proposals = Proposals(desk, grants, Delivering(desk, grants, stops))

@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from pathlib import Path
-
-from pydantic import ValidationError
-
-from broker.errors import ConfigError, ConflictError, StoppedError
+from broker.errors import ConflictError, StoppedError
+from broker.outbox.stops import StopStore
 from broker.person_wire import Stop, StopRequest
 from broker.person_wire import Stops as Listed
 from broker.service.ward import Desk
-
-_MAX_BYTES = 1 << 20
 
 
 class Stops:
     """What is stopped now; ``enabled = false`` in the settings is a stop too. Safe to use from several threads."""
 
-    def __init__(self, desk: Desk, state: Path) -> None:
-        """Raises ConfigError if what was written down cannot be read: to go on would be to ignore a stop."""
+    def __init__(self, desk: Desk, store: StopStore) -> None:
         self._desk = desk
-        self._path = state / "stops.json"
-        self._lock = threading.Lock()
-        self._kept = _read(self._path)
+        self._store = store
 
     def listing(self) -> Listed:
         """All in force: a person's, then those of the settings."""
-        return Listed(stops=(*self._kept, *self._of_settings()))
+        return Listed(stops=(*self._store.all(), *self._of_settings()))
 
     def set(self, request: StopRequest, by_uid: int) -> Listed:
         """Stops, or takes a person's stop back. Raises AbsentError, and ConflictError where there is none to take."""
-        if request.repository is not None:
-            self._desk.wards.get(request.repository)
-        with self._lock:
-            held = [stop for stop in self._kept if stop.repository == request.repository]
-            rest = [stop for stop in self._kept if stop.repository != request.repository]
-            if not request.stopped and not held:
-                raise ConflictError(f"no person stopped {_words(request.repository)}", _still(self._of_settings()))
-            new = Stop(repository=request.repository, by=by_uid, at=self._desk.clock(), reason=request.reason)
-            kept = (*rest, new) if request.stopped else tuple(rest)
-            _write(self._path, kept)
-            self._kept = kept
+        place = request.repository
+        if place is not None:
+            self._desk.wards.get(place)
+        if request.stopped:
+            self._store.put(Stop(repository=place, by=by_uid, at=self._desk.clock(), reason=request.reason))
+        elif not self._store.drop(place):
+            raise ConflictError(f"no person stopped {_words(place)}", _still(self._of_settings()))
         event = "stopped" if request.stopped else "resumed"
-        self._desk.audit.append(event, uid=by_uid, repository=request.repository or "", reason=request.reason)
+        self._desk.audit.append(event, uid=by_uid, repository=place or "", reason=request.reason)
         return self.listing()
 
     def require_running(self, repository: str) -> None:
@@ -81,30 +67,3 @@ def _command(repository: str | None) -> str:
 
 def _still(stops: tuple[Stop, ...]) -> str:
     return "what is stopped in broker.toml is started there" if stops else "nothing is stopped there"
-
-
-def _read(path: Path) -> tuple[Stop, ...]:
-    try:
-        with path.open("rb") as file:
-            return Listed.model_validate_json(file.read(_MAX_BYTES)).stops
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not what the broker writes"
-        mend = "restore it, or remove it and stop again what is to be stopped"
-        raise ConfigError(f"{path} says what a person stopped, and cannot be read: {why}", mend) from None
-
-
-def _write(path: Path, stops: tuple[Stop, ...]) -> None:
-    fresh = path.with_suffix(".new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(Listed(stops=stops).model_dump_json().encode())
-        file.flush()
-        os.fsync(handle)
-    fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

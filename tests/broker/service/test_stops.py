@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import stat
+from contextlib import closing
 
 import pytest
 
-from broker.errors import AbsentError, ConfigError, ConflictError, StoppedError
+from broker.errors import AbsentError, ConflictError, FencedError, StoppedError
+from broker.outbox.database import Database
 from broker.person_wire import StopRequest
 from broker.server import build
-from broker.service.stops import Stops
 from broker.wire import GrantRequest, MirrorRequest, Receipt, Refusal
 
 
@@ -61,18 +60,14 @@ def test_a_restart_keeps_it_thrown(house, reopened):
     reopened()
     with pytest.raises(StoppedError, match="a leak"):
         grant(house, "t2")
-    path = house.config.state / "stops.json"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     throw(house, "demo", stopped=False)
     reopened()
     assert grant(house, "t2")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"stops": [{"repository": "demo"}]}', '{"stops": null}'])
-def test_a_record_that_cannot_be_read_keeps_the_broker_from_starting(house, content):
-    (house.config.state / "stops.json").write_text(content)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        Stops(house.service.desk, house.config.state)
+def test_a_broker_that_another_took_over_from_stops_nothing_in_silence(house):
+    with closing(Database(house.config.state / "outbox.sqlite")), pytest.raises(FencedError):
+        throw(house)
 
 
 def test_one_repository_stopped_and_all_stopped_are_told_apart(house):
@@ -145,9 +140,3 @@ def test_what_arrived_while_it_was_thrown_is_delivered_afterwards_once(house, re
     service.stops.set(StopRequest(stopped=False), 5)
     assert isinstance(house.offer(house.good), Receipt)
     assert len(service.pulls.listing("demo").pulls) == 1
-
-
-def test_the_record_is_what_the_broker_writes(house):
-    throw(house, "demo")
-    kept = json.loads((house.config.state / "stops.json").read_text())
-    assert [(stop["repository"], stop["by"], stop["reason"]) for stop in kept["stops"]] == [("demo", 5, "a leak")]

@@ -45,10 +45,13 @@ class Running:
         self.config.chmod(0o600)
         self.process: subprocess.Popen[str] | None = None
 
+    def command(self) -> list[str]:
+        """How it is started."""
+        return [sys.executable, "-m", "broker", "serve", "--config", str(self.config)]
+
     def start(self) -> Running:
-        command = [sys.executable, "-m", "broker", "serve", "--config", str(self.config)]
         self.process = subprocess.Popen(
-            command,
+            self.command(),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -28,6 +28,7 @@ from broker.git_settings import FLAGS, child_environment, own_config, without_se
 _OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CHUNK = 64 * 1024
 _MAX_COMMIT = 1 << 20
+_AT_A_TIME, _MAX_KNOWN = 200, 50_000  # so many lines fit a pipe both ways
 
 
 @dataclass(frozen=True)
@@ -277,14 +278,28 @@ class Objects:
         self._to = run.process.stdin
         self._from = run.process.stdout
         self._rest = b""
+        self._known: dict[str, tuple[str, int]] = {}
 
     def info(self, oid: str) -> tuple[str, int] | None:
         """Type and size in bytes of an object, without reading it; None if it is not there. Raises GitError."""
-        return self._header("info", oid)
+        return self._known.get(oid) or self._header("info", oid)
+
+    def prefetch(self, oids: Iterable[str]) -> None:
+        """Asks for type and size of many objects at a time; `info` then knows those that are there. Raises GitError."""
+        wanted = [oid for oid in dict.fromkeys(oids) if oid not in self._known]
+        if len(self._known) + len(wanted) > _MAX_KNOWN:
+            self._known.clear()
+            return
+        for at in range(0, len(wanted), _AT_A_TIME):
+            some = wanted[at : at + _AT_A_TIME]
+            self._ask("info", *some)
+            for oid in some:
+                if found := self._answer(oid):
+                    self._known[oid] = found
 
     def read(self, oid: str, kind: str, limit: int) -> bytes:
         """The object's bytes. Raises GitError if it is absent, of another type or larger than ``limit``."""
-        known = self._header("info", oid)
+        known = self.info(oid)
         if known is None or known[0] != kind:
             raise GitError(f"object {oid} is not a {kind}" if known else f"object {oid} is not there")
         if known[1] > limit:
@@ -298,12 +313,21 @@ class Objects:
         return first.removeprefix(b"tree ").decode("ascii", "replace")
 
     def _header(self, verb: str, oid: str) -> tuple[str, int] | None:
-        if not _OBJECT.fullmatch(oid):
-            raise GitError(f"{oid!r} is not an object id")
+        self._ask(verb, oid)
+        return self._answer(oid)
+
+    def _ask(self, verb: str, *oids: str) -> None:
+        for oid in oids:
+            if not _OBJECT.fullmatch(oid):
+                raise GitError(f"{oid!r} is not an object id")
         try:
-            self._to.write(f"{verb} {oid}\n".encode())
+            view = memoryview("".join(f"{verb} {oid}\n" for oid in oids).encode())
+            while view:
+                view = view[self._to.write(view) or 0 :]
         except BrokenPipeError:
             raise GitError("git cat-file ended early") from None
+
+    def _answer(self, oid: str) -> tuple[str, int] | None:
         words = self._line().split(b" ")
         if len(words) == 3:
             return words[1].decode(), int(words[2])

@@ -93,6 +93,9 @@ class _Inspector:
     def _sizes(self, changes: Sequence[Change]) -> tuple[dict[str, int], list[Finding]]:
         sizes: dict[str, int] = {}
         problems: list[Finding] = []
+        sides = ((change.new_oid, change.new_mode, change.old_oid, change.old_mode) for change in changes)
+        pairs = (pair for new, new_mode, old, old_mode in sides for pair in ((new, new_mode), (old, old_mode)))
+        self._objects.prefetch(oid for oid, mode in pairs if oid and mode != SUBMODULE)
         for change in changes:
             if change.new_oid is None or change.new_mode == SUBMODULE:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ def may_aim_at(base: str, default: str, policy: Policy) -> bool:
     return base == default or any(_matched(parts, tuple(pattern.split("/"))) for pattern in policy.bases)
 
 
+@functools.lru_cache(maxsize=4096)  # every path is held against every pattern
 def _plain(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 

@@ -40,7 +40,8 @@ class Suites:
             return
         in_tests = is_test_file(content.path, language)
         before, after = _lines(content.old), _lines(content.new or b"")
-        self._count_cases(content, language, before, after, in_tests=in_tests)
+        if in_tests or language.marker is not None:
+            self._count_cases(content, language, before, after, in_tests=in_tests)
         if in_tests or language.anywhere:
             self._count_skips(content.path, language, before, after)
 

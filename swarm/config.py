@@ -49,6 +49,16 @@ class BrokerAddress(Frozen):
         return self.person_socket or self.socket.with_name("person.sock")
 
 
+class FollowupConfig(Frozen):
+    """Whether what happens on a forge starts work here. Which issues, and by whom, the broker's settings say."""
+
+    enabled: bool = Field(
+        default=False,
+        description="take tasks that people ask for on the forge, go on after reviews, failed checks and conflicts, "
+        "and tell there how far it is; the broker says who may ask ([repositories.NAME.intake] in broker.toml)",
+    )
+
+
 class RepositoryConfig(Frozen):
     """What the operator knows about a repository; the broker knows where it is."""
 
@@ -105,6 +115,7 @@ class Settings(Frozen):
     )
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")
+    followup: FollowupConfig = FollowupConfig()
 
     @property
     def strategies(self) -> tuple[str, ...]:

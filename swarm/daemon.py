@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from swarm.api import Desk, application
 from swarm.config import Settings
-from swarm.errors import DaemonError
+from swarm.errors import DaemonError, SwarmError
 from swarm.instance import alone, listening, remove_socket, socket_mark
 from swarm.serving import http_server
 from swarm.types import DaemonHealth, DaemonStatus
@@ -75,8 +75,10 @@ class Daemon:
         with self._signals():
             answering = asyncio.create_task(server.serve(sockets=[self._listener]), name="api")
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
+            following = self._following()
             log.info("listening at %s as process %d", self._house.settings.daemon.socket, os.getpid())
             await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
+            following.cancel()
             self._desk.closing.set()
             server.should_exit = True
             await answering
@@ -86,6 +88,20 @@ class Daemon:
             if self._drain is not None:
                 await self._drain
             log.info("stopped")
+
+    def _following(self) -> asyncio.Task[None]:
+        """Listens to the forges until cancelled, where the settings want that; its failure ends nothing else."""
+
+        async def follow() -> None:
+            followup = self._house.followup()
+            if followup is None:
+                return
+            try:
+                await followup.run()
+            except* SwarmError as errors:
+                log.error("what happens on the forges is no longer followed: %s", errors.exceptions[0])  # noqa: TRY400
+
+        return asyncio.create_task(follow(), name="followup")
 
     def health(self) -> DaemonHealth:
         """Who this is."""

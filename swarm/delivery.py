@@ -6,38 +6,49 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from broker.wire import (
+    Ask,
+    Event,
+    EventPage,
     Evidence,
     Explanation,
     Grant,
     GrantRequest,
     Health,
+    IssueRequest,
     MirrorRequest,
+    Noted,
     Problem,
     Proposal,
+    PullState,
     Receipt,
     Refusal,
     Repositories,
     SandboxProof,
+    StatusNote,
     TestResult,
+    Thread,
     encode_proposal,
 )
 from sandbox.types import SelfTest
 from swarm.errors import BrokerError, BrokerUnreachableError
 from swarm.socket_client import SocketClient
-from swarm.types import Attempt, CheckReport, Conclusion, Sealed, Spent, Task, TestRun
+from swarm.types import Attempt, CheckReport, Conclusion, Happening, Sealed, Spent, Task, TestRun
 
 Verdict = Receipt | Refusal
+NoteState = Literal["queued", "working", "checking", "delivered", "failed", "waiting", "cancelled"]
 Take = Callable[[str, AsyncIterator[bytes]], Awaitable[None]]
 
 _VERDICT: TypeAdapter[Verdict] = TypeAdapter(Receipt | Refusal)
 _JSON = {"content-type": "application/json"}
 _NAMES = 500  # of tests, as many as the wire takes
+_NOTE = 4000  # characters of a status comment
 _CLAIMS, _DETAILS = 64, 16  # of a self-test, the same
 _START = "start the broker (swarm-broker serve), then try again"
 
@@ -66,9 +77,9 @@ class BrokerClient(SocketClient):
         """The right to have one task's result proposed. A person's verb: the broker checks who calls."""
         return Grant.model_validate_json((await self._again("POST", "/v1/grant", _body(request))).content)
 
-    async def grant_task(self, repository: str, base: str | None, task: str) -> Grant:
+    async def grant_task(self, repository: str, base: str | None, task: str, *, uses: int = 1) -> Grant:
         """`grant` in plain words, for callers that do not see the wire. ``base`` None is the default branch."""
-        return await self.grant(GrantRequest(repository=repository, base=base, task=task))
+        return await self.grant(GrantRequest(repository=repository, base=base, task=task, uses=uses))
 
     async def mirror(self, request: MirrorRequest, take: Take) -> str:
         """Hand the granted base commit and a pack of what it needs beyond ``have`` to ``take``; returns the commit.
@@ -105,6 +116,31 @@ class BrokerClient(SocketClient):
         response = await self._again("GET", f"/v1/proposals/{name}", missing_ok=True)
         return None if response.status_code == 404 else _VERDICT.validate_json(response.content)
 
+    async def issue(self, capability: str, number: int | None = None) -> Thread:
+        """The words of an issue, the grant's own if no number is given. They are a stranger's: data alone."""
+        body = _body(IssueRequest(capability=capability, number=number))
+        return Thread.model_validate_json((await self._again("POST", "/v1/issue", body)).content)
+
+    async def pull(self, capability: str) -> PullState:
+        """The grant's own pull request as the forge shows it now."""
+        return PullState.model_validate_json(
+            (await self._again("POST", "/v1/pull", _body(Ask(capability=capability)))).content
+        )
+
+    async def comment(self, capability: str, state: NoteState, text: str) -> str:
+        """Says how far the task is, in its one comment; the address, empty where nothing was written."""
+        note = StatusNote(capability=capability, state=state, text=text[:_NOTE])
+        return Noted.model_validate_json((await self._again("POST", "/v1/comment", _body(note))).content).url
+
+    async def events(self, after: int, wait: float) -> tuple[tuple[Happening, ...], int]:
+        """What happened on the forges after a number, oldest first, and where to ask on from.
+
+        Waits up to ``wait`` seconds, 30 at most, for something to happen.
+        """
+        response = await self._again("GET", f"/v1/events?after={after}&wait={wait:g}")
+        page = EventPage.model_validate_json(response.content)
+        return tuple(_happening(event) for event in page.events), page.last
+
     async def _again(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
         """One call, repeated while the broker does not answer, for as long as patience lasts."""
         return await self._patiently()(self._call, method, path, body, missing_ok=missing_ok)
@@ -129,6 +165,12 @@ class BrokerClient(SocketClient):
     def _unreachable(self, error: httpx.HTTPError) -> BrokerUnreachableError:
         why = str(error) or type(error).__name__
         return BrokerUnreachableError(f"the broker does not answer at {self._socket}: {why}", _START)
+
+
+def _happening(event: Event) -> Happening:
+    grant = event.grant
+    given = {"capability": grant.capability, "base": grant.base, "base_commit": grant.base_commit} if grant else {}
+    return Happening.model_validate(event.model_dump(exclude={"grant", "at"}) | given)
 
 
 def _body(message: BaseModel) -> bytes:
@@ -162,22 +204,27 @@ class Offer:
 
 
 def mirror_request(task: Task, have: tuple[str, ...]) -> MirrorRequest:
-    """What to ask for a task's base, given the commits that are here already."""
-    return MirrorRequest(capability=task.request.capability, have=have[-64:])
+    """What to ask for a task's base, given the commits that are here already.
+
+    The base of work on a pull request that is there is its branch as it is now.
+    """
+    return MirrorRequest(capability=task.request.capability, have=have[-64:], head=task.request.follows is not None)
 
 
 def compose(offer: Offer) -> Proposal:
     """The proposal for an offer.
 
     Its id follows from the task alone, so whatever was delivered for a task before, by any attempt, is what a second
-    delivery is answered with. Only a refusal opens a new id.
+    delivery is answered with. Only a refusal opens a new id. What follows an earlier task extends that one's pull
+    request, under its capability.
     """
     task, conclusion = offer.task, offer.conclusion
     name = task.id if not offer.refusals else f"{task.id}-{offer.refusals + 1}"
     return Proposal(
         id=name,
         capability=task.request.capability,
-        task=task.id,
+        task=task.request.follows or task.id,
+        update=task.request.follows is not None,
         base_commit=offer.sealed.base,
         tree=offer.sealed.tree,
         title=_title(task, conclusion),

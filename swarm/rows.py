@@ -93,6 +93,14 @@ def row_of(connection: sa.Connection, task: str) -> Row:
     raise TaskNotFoundError(f"there is no task {task or 'without an id'}", "see all tasks: swarm list")
 
 
+def exactly(connection: sa.Connection, task: str) -> Row:
+    """The row of a whole id, for callers that are no persons."""
+    row = connection.execute(sa.select(tasks).where(tasks.c.id == task)).one_or_none()
+    if row is None:
+        raise TaskNotFoundError(f"there is no task {task}")
+    return row
+
+
 def held(connection: sa.Connection, claim: Claim) -> Row:
     row = row_of(connection, claim.task.id)
     if row.fence != claim.fence:

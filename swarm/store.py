@@ -21,7 +21,7 @@ from swarm import journal, lifecycle, rows, views
 from swarm.errors import IllegalMoveError, StoreError
 from swarm.rows import Claim, Kept, Plan, Row, Settlement
 from swarm.schema import attempts, open_engine, tasks
-from swarm.types import Spent, Step, TaskRequest, TaskState, TaskView
+from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
 
 T = TypeVar("T")
 
@@ -267,6 +267,25 @@ class Store:
     async def view(self, task: str) -> TaskView:
         """A task by its id or a unique beginning of it. Raises TaskNotFoundError."""
         return await self._do(lambda connection: views.assemble(connection, [rows.row_of(connection, task)])[0])
+
+    async def task(self, task: str) -> Task:
+        """A task by its whole id, with its capability: for whoever delivers. Raises TaskNotFoundError."""
+        return await self._do(lambda connection: views.task_of(rows.exactly(connection, task)))
+
+    async def lineage(self, task: str) -> tuple[TaskView, ...]:
+        """A task, and every one that works further on its pull request, oldest first."""
+        follows = sa.func.json_extract(tasks.c.request, "$.follows")
+        query = sa.select(tasks).where(sa.or_(tasks.c.id == task, follows == task)).order_by(tasks.c.created)
+        return await self._do(lambda connection: views.assemble(connection, connection.execute(query).all()))
+
+    async def remark(self, task: str, text: str, reason: str) -> None:
+        """Write a line into a task's journal that no attempt of it made. Raises TaskNotFoundError."""
+
+        def act(connection: sa.Connection) -> None:
+            rows.exactly(connection, task)
+            self._note(connection, task, "note", {"text": text, "reason": reason})
+
+        await self._do(act, ring=lambda _: task)
 
     async def state(self, task: str) -> TaskState:
         """Where a task stands."""

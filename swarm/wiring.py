@@ -33,6 +33,7 @@ from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.errors import BrokerError
+from swarm.followup import Followup
 from swarm.models import Models
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
@@ -62,6 +63,7 @@ class House:
     backend: SandboxBackend
     proved: SelfTest
     workspace: Callable[[str], Workspace]
+    broker_client: BrokerClient
 
     async def plan(self, request: TaskRequest) -> Plan:
         """How a request will be worked on. Raises TaskError. The broker is only asked about names we do not know."""
@@ -78,6 +80,18 @@ class House:
             if sealed is not None:
                 return await workspace.diff(sealed.base, sealed.tree)
         return ""
+
+    def followup(self) -> Followup | None:
+        """What listens to the forges; None where the settings want nothing to start from there."""
+        if not self.settings.followup.enabled:
+            return None
+        return Followup(
+            self.settings.daemon.state / "followup.json",
+            broker=self.broker_client,
+            store=self.store,
+            coordinator=self.coordinator,
+            plan=self.plan,
+        )
 
     def endpoints(self) -> tuple[EndpointView, ...]:
         """The pool's servers as they are now."""
@@ -164,7 +178,7 @@ async def house(
             ladder=acceptance.ladder(settings),
             clock=time.time,
         )
-        yield House(settings, store, coordinator, pool, tiers, backend, proved, parts.workspace)
+        yield House(settings, store, coordinator, pool, tiers, backend, proved, parts.workspace, broker)
 
 
 async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfig:

@@ -12,6 +12,7 @@ from broker.followup.ledger import Ledger
 from broker.followup.parts import Followed
 from broker.followup.status import Place, Sticky
 from broker.outbox.grants import MAX_LISTED, GrantStore
+from broker.outbox.rows import Own
 from broker.service.grants import Grants
 from broker.service.stops import Stops
 from broker.service.ward import Desk, Ward
@@ -19,7 +20,7 @@ from broker.wire import EventPage, Noted, StatusNote
 from broker.words.notes import StatusPage
 
 _RESTS = {"delivered", "failed", "cancelled", "waiting"}  # nobody works on the task any more
-_ENDS = {"failed", "cancelled"}  # and it has come to nothing: its issue may be asked for again
+_ENDS = {"failed", "cancelled"}  # without a pull request it has come to nothing: its issue may be asked for again
 
 
 class Events:
@@ -73,11 +74,12 @@ class Events:
         """
         rights = self._grants.rights(note.capability, "comment")
         ward = self._desk.wards.get(rights.repository)
+        own = self._own(ward, rights)
         if note.state in _RESTS:
             self._ledger.rest(ward.name, rights.task)
-        if note.state in _ENDS:
+        if note.state in _ENDS and own is None:
             self._ledger.finished(ward.name, rights.task)
-        place, pull_url = self._place(ward, rights)
+        place, pull_url = self._place(ward, rights, own)
         if place is None or not ward.settings().follow.status_comment:
             return Noted()
         page = StatusPage(task=rights.task, state=note.state, text=note.text, pull_url=pull_url, at=self._desk.clock())
@@ -86,12 +88,14 @@ class Events:
                                 state=note.state)  # fmt: skip
         return Noted(url=url)
 
-    def _place(self, ward: Ward, rights: Rights) -> tuple[Place | None, str]:
-        own = self._desk.outbox.own(ward.name)
-        newest = next((one for one in reversed(own) if (one.task, one.branch) == (rights.task, rights.branch)), None)
+    def _own(self, ward: Ward, rights: Rights) -> Own | None:
+        own = reversed(self._desk.outbox.own(ward.name))
+        return next((one for one in own if (one.task, one.branch) == (rights.task, rights.branch)), None)
+
+    def _place(self, ward: Ward, rights: Rights, own: Own | None) -> tuple[Place | None, str]:
         if rights.issue is not None:
-            return Place(rights.issue), self._address(ward, newest.number) if newest else ""
-        return (Place(newest.number, pull=True) if newest else None), ""
+            return Place(rights.issue), self._address(ward, own.number) if own else ""
+        return (Place(own.number, pull=True) if own else None), ""
 
     @staticmethod
     def _address(ward: Ward, number: int) -> str:

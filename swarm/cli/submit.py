@@ -32,6 +32,7 @@ from swarm.types import TaskRequest, TaskView
 
 app = typer.Typer()
 PATIENCE = 2.0  # seconds that a broker which does not answer is tried again; a person waits for it
+ROUNDS = 4  # proposals of one task, where the forge is followed: the first, and after reviews and checks some more
 LIMIT = 1_000_000  # bytes of a task file
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
@@ -181,7 +182,8 @@ async def _granted(settings: Settings, request: TaskRequest) -> Right:
             )
         task = task_for(request.idempotency_key)
         try:
-            grant = await broker.grant_task(request.repository, request.base, task)
+            uses = ROUNDS if settings.followup.enabled else 1
+            grant = await broker.grant_task(request.repository, request.base, task, uses=uses)
         except BrokerUnreachableError:
             raise
         except BrokerError as error:

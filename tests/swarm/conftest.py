@@ -98,7 +98,7 @@ class BrokerProcess:
             f'socket = "{self.socket}"\nstate = "{self.folder}/broker-state"\n'
             f"[roles]\nperson = [{uid}]\ncoordinator = [{uid}]\n"
             f'[repositories.demo]\nforge = "local"\npath = "{self.origin}"\n'
-            f'[repositories.demo.policy]\nprotected_paths = ["secret/*"]\n'
+            f'[repositories.demo.policy]\nprotected_paths = ["secret/*"]\nmax_open_pulls = 1000\nmax_per_hour = 500\n'
         )
         config.chmod(0o600)
         command = [sys.executable, "-m", "broker", "serve", "--config", str(config)]

@@ -1,0 +1,272 @@
+"""What happens on a forge becomes work here: tasks that people ask for there, more work on a pull request, and word of
+how far it is. The broker has judged who may ask; what was said stays data."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import Field, ValidationError
+
+from swarm.delivery import BrokerClient, NoteState
+from swarm.errors import BrokerError, IllegalMoveError, SwarmError, TaskError, TaskNotFoundError
+from swarm.prompts import wanted_of_issue, wanted_of_pull
+from swarm.rows import Plan
+from swarm.store import Store
+from swarm.types import Budget, Frozen, Happening, Spent, TaskRequest, TaskState, TaskView
+
+WAIT = 25.0  # seconds that the broker may keep a question for events
+PAUSE = 0.2  # seconds between two questions, for a broker that does not wait
+LOOK = 1.0  # seconds between two looks at tasks that somebody on the forge waits for
+LONGEST = 120.0  # seconds to wait after failures
+TRIES = 8  # of one word on the forge; then the next change is told instead
+MAX_TOLD = 1000  # tasks that are told about at a time
+
+S = TaskState
+STATES: dict[TaskState, NoteState] = {
+    S.QUEUED: "queued",
+    S.RUNNING: "working",
+    S.DELIVERING: "checking",
+    S.DELIVERED: "delivered",
+    S.REFUSED: "waiting",
+    S.NEEDS_PERSON: "waiting",
+    S.CANCELLED: "cancelled",
+    S.NO_CHANGE: "failed",
+    S.LIMIT_HIT: "failed",
+    S.GAVE_UP: "failed",
+    S.CHECKS_FAILED: "failed",
+    S.INFRA_FAILED: "failed",
+}
+
+log = logging.getLogger(__name__)
+
+
+class Memory(Frozen):
+    """What outlives the daemon: the last event that was handled, and which tasks are told about, each as told last."""
+
+    last: int = 0
+    told: dict[str, str] = Field(default_factory=dict)
+
+
+class Coordinates(Protocol):
+    """Takes tasks in and stops them, as `coordinator.Coordinator` does."""
+
+    async def submit(self, request: TaskRequest, plan: Plan) -> tuple[TaskView, bool]:
+        """Queue a task."""
+
+    async def cancel(self, task: str) -> TaskView:
+        """Stop one."""
+
+
+class Followup:
+    """Listens to the broker's events and tells the forge of their tasks. `run` until it is cancelled.
+
+    An event is handled, then remembered: after a kill it is handled once more, which finds what it made the first time.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        broker: BrokerClient,
+        store: Store,
+        coordinator: Coordinates,
+        plan: Callable[[TaskRequest], Awaitable[Plan]],
+    ) -> None:
+        self._file = file
+        self._broker = broker
+        self._store = store
+        self._coordinator = coordinator
+        self._plan = plan
+        self._memory = _read(file)
+        self._failures: dict[str, tuple[int, float]] = {}  # by task: how often a word failed, and when to say it again
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreError when the database fails."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(), name="events")
+            group.create_task(self._tell(), name="status comments")
+
+    # --- what happened
+
+    async def _listen(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self.once(WAIT)
+                failures = 0
+                await asyncio.sleep(PAUSE)
+            except BrokerError as error:
+                failures += 1
+                log.warning("no word of the forges: %s", error)
+                await asyncio.sleep(min(LONGEST, 2.0**failures))
+
+    async def once(self, wait: float = 0.0) -> None:
+        """Takes the events that there are. Raises BrokerError and StoreError."""
+        happenings, last = await self._broker.events(self._memory.last, wait)
+        if last < self._memory.last:
+            log.warning("the broker's events begin anew: its state was replaced")
+            self._remember(last=0)
+        for one in happenings:
+            await self._take(one)
+            self._remember(last=one.number)
+
+    async def _take(self, one: Happening) -> None:
+        log.info("event %d: %s for task %s in %s", one.number, one.kind, one.task, one.repository)
+        try:
+            if one.kind == "intake":
+                await self._begin(one)
+            elif one.kind in {"review", "check", "conflict"}:
+                await self._go_on(one)
+            else:
+                await self._note(one)
+        except TaskNotFoundError:
+            log.info("task %s is none of this daemon's", one.task)
+        except (TaskError, ValidationError) as error:
+            log.warning("event %d could not be taken: %s", one.number, error)
+            why = str(error) if isinstance(error, TaskError) else "it does not fit this daemon"
+            await self._say(one.capability, "failed", why)
+
+    async def _begin(self, one: Happening) -> None:
+        request = TaskRequest(
+            repository=one.repository,
+            instructions=wanted_of_issue(one.issue, one.title, one.text),
+            base=one.base,
+            capability=one.capability,
+            base_commit=one.base_commit,
+            title=one.title[:200] or None,
+            idempotency_key=f"forge:{one.repository}:{one.issue}:{one.task}"[:200],
+            task=one.task,
+        )
+        await self._submit(request)
+
+    async def _go_on(self, one: Happening) -> None:
+        root = await self._store.task(one.task)
+        budget = left(root.budget, [view.spent for view in await self._store.lineage(root.id)])
+        if budget is None:
+            await self._say(root.request.capability, "waiting", "The budget of this task is spent.")
+            return
+        said = hashlib.sha256(f"{one.kind}\0{one.text}".encode()).hexdigest()[:12]
+        request = TaskRequest(
+            repository=root.request.repository,
+            instructions=wanted_of_pull(one.kind, one.pull, root.request.instructions, one.text),
+            base=root.request.base,
+            capability=root.request.capability,
+            test_command=root.request.test_command,
+            strategy=root.request.strategy,
+            tier=root.request.tier,
+            budget=budget,
+            title=root.request.title,
+            idempotency_key=f"forge:{root.id}:{one.number}:{said}",
+            task=f"{root.id[:28]}-f{one.number}",
+            follows=root.id,
+        )
+        await self._submit(request)
+
+    async def _submit(self, request: TaskRequest) -> None:
+        view, _new = await self._coordinator.submit(request, await self._plan(request))
+        if view.task.id not in self._memory.told and len(self._memory.told) < MAX_TOLD:
+            self._remember(told={**self._memory.told, view.task.id: ""})
+
+    async def _note(self, one: Happening) -> None:
+        """The pull request is over, or a person has to go on: whatever still works on it stops."""
+        reason = f"pull request {one.pull}: {one.url}" if one.url else f"pull request {one.pull}"
+        await self._store.remark(one.task, f"on the forge: {one.kind}", reason)
+        for view in await self._store.lineage(one.task):
+            if not view.state.final:
+                try:
+                    await self._coordinator.cancel(view.task.id)
+                except IllegalMoveError as error:
+                    log.info("%s", error)
+
+    # --- how far it is
+
+    async def _tell(self) -> None:
+        while True:
+            await self.tell()
+            await asyncio.sleep(LOOK)
+
+    async def tell(self) -> None:
+        """Says on the forge what has changed since it was said last. Raises StoreError."""
+        for name, told in list(self._memory.told.items()):
+            try:
+                view = await self._store.view(name)
+            except TaskError:
+                self._forget(name)
+                continue
+            state = STATES[view.state]
+            if state != told and not await self._told(view, state):
+                continue
+            if view.state.final:
+                self._forget(name)
+            elif state != told:
+                self._remember(told={**self._memory.told, name: state})
+
+    async def _told(self, view: TaskView, state: NoteState) -> bool:
+        """Whether nothing is left to say: it was said, or was tried often enough."""
+        name = view.task.id
+        failed, when = self._failures.get(name, (0, 0.0))
+        if time.monotonic() < when:
+            return False
+        task = await self._store.task(name)
+        try:
+            await self._broker.comment(task.request.capability, state, view.reason if view.state.final else "")
+        except BrokerError as error:
+            log.warning("task %s could not be told about: %s", name, error)
+            if failed + 1 < TRIES:
+                self._failures[name] = (failed + 1, time.monotonic() + min(LONGEST, 4.0 * 2.0**failed))
+                return False
+        self._failures.pop(name, None)
+        return True
+
+    async def _say(self, capability: str, state: NoteState, text: str) -> None:
+        """One word that is not worth a second try."""
+        if not capability:
+            return
+        try:
+            await self._broker.comment(capability, state, text)
+        except SwarmError as error:
+            log.warning("the forge could not be told: %s", error)
+
+    # --- memory
+
+    def _forget(self, name: str) -> None:
+        self._failures.pop(name, None)
+        self._remember(told={task: state for task, state in self._memory.told.items() if task != name})
+
+    def _remember(self, *, last: int | None = None, told: dict[str, str] | None = None) -> None:
+        self._memory = Memory(
+            last=self._memory.last if last is None else last, told=self._memory.told if told is None else told
+        )
+        fresh = self._file.with_suffix(".new")
+        with fresh.open("w") as file:
+            file.write(self._memory.model_dump_json())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._file)
+
+
+def left(budget: Budget, spent: Sequence[Spent]) -> Budget | None:
+    """What a task and all that followed it leave of its budget; None if nothing is left. Attempts begin anew."""
+    steps = budget.steps - sum(one.steps for one in spent)
+    tokens = budget.tokens - sum(one.tokens for one in spent)
+    wall = budget.wall - sum(one.wall for one in spent)
+    if min(steps, tokens, wall) <= 0:
+        return None
+    return Budget(steps=steps, tokens=tokens, wall=wall, attempts=budget.attempts)
+
+
+def _read(file: Path) -> Memory:
+    try:
+        return Memory.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return Memory()
+    except ValidationError:
+        log.warning("%s is damaged; all events that the broker still has are looked at again", file)
+        return Memory()

@@ -6,24 +6,21 @@ import base64
 import contextlib
 import itertools
 import json
-from collections.abc import Callable
 
 import pytest
 
-from broker.delivery.courier import STEPS
 from broker.errors import FencedError, ForgeError
-from broker.outbox.steps import Steps
 from broker.server import build
 from broker.testing import PretendTracker
 from broker.wire import Receipt
+from tests.broker.service.dying import MOMENTS, NAMES, Fatal, Killed
 
-NAMES = tuple(step.name for step in STEPS if not step.updates)
 CALLS = ("head", "find", "push", "open", "dress", "report")
 QUICK_ROWS = [(name, "end", "before") for name in ("branch", "pull-request", "provenance")]
 # What can be told apart from outside is quick; that a row which nobody saw changes nothing is proved in the long run.
 ROW_MOMENTS = [
     pytest.param(moment, id="-".join(moment), marks=() if moment in QUICK_ROWS else pytest.mark.slow)
-    for moment in itertools.product(NAMES, ("begin", "end"), ("before", "after"))
+    for moment in MOMENTS
 ]
 QUICK = {("push", "after"), ("open", "after"), ("find", "before")}
 FAILING = [
@@ -34,29 +31,6 @@ FAILING = [
     for calls in itertools.combinations(CALLS, count)
     for moment in ("before", "after")
 ]
-
-
-class Killed(BaseException):
-    """What a SIGKILL looks like from inside: nothing after it runs."""
-
-
-class Fatal(Steps):
-    """Dies right before or right after one row is written."""
-
-    moment: tuple[str, str, str] | None = None
-
-    def begin(self, proposal: str, name: str) -> None:
-        self._row(name, "begin", lambda: super(Fatal, self).begin(proposal, name))
-
-    def end(self, proposal: str, name: str, result: str) -> None:
-        self._row(name, "end", lambda: super(Fatal, self).end(proposal, name, result))
-
-    def _row(self, name: str, which: str, write: Callable[[], None]) -> None:
-        if self.moment == (name, which, "before"):
-            raise Killed
-        write()
-        if self.moment == (name, which, "after"):
-            raise Killed
 
 
 def restarted(house, forge):

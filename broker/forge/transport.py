@@ -18,6 +18,7 @@ from broker.errors import ForgeError, GitError
 from broker.forge.rest.problems import Reason, clean, of_push
 from broker.gitdir import GitDir, Limits
 from broker.scope import Lend, Scope
+from broker.words.branch import is_branch_name
 
 _TRANSFER = Limits(seconds=600.0, cpu=600, memory=8 << 30)
 _LOOK = Limits(seconds=60.0, cpu=30, memory=1 << 30, output=4 << 20)
@@ -29,12 +30,16 @@ _MOST_SAID = 64 * 1024
 
 @dataclass(frozen=True)
 class Remote:
-    """Where git reaches the repository. ``user`` goes with the token; ``ca_file`` instead of the usual trust."""
+    """Where git reaches the repository. ``user`` goes with the token; ``ca_file`` instead of the usual trust.
+
+    ``transfer`` limits a fetch or push, ``look`` the reading of a ref.
+    """
 
     address: str
     user: str
     ca_file: Path | None = None
-    limits: Limits = _TRANSFER
+    transfer: Limits = _TRANSFER
+    look: Limits = _LOOK
 
     @property
     def origin(self) -> str:
@@ -62,6 +67,7 @@ class Transport:
 
     def fetch(self, branch: str, into: GitDir) -> str | None:
         """Brings the branch with its history, also one that was rewound; None if there is no such branch."""
+        _require_plain(branch)
         with self._lend(Scope.READ) as token:
             told = self._remote.settings(token)
             if self._read(into, branch, told) is None:
@@ -74,7 +80,7 @@ class Transport:
                     "--",
                     self._address,
                     refs,
-                    limits=self._remote.limits,
+                    limits=self._remote.transfer,
                     protocols=self._protocol,
                     private=told,
                 )
@@ -88,6 +94,7 @@ class Transport:
         False if it is not as expected. A lease alone would let git throw commits away, so that the new commit holds
         the expected one is made sure here.
         """
+        _require_plain(branch)
         if expected is not None and not source.succeeds("merge-base", "--is-ancestor", expected, commit):
             raise ForgeError(f"the commit for {branch} is not built on what the branch holds", reason=Reason.CONFLICT)
         with self._lend(Scope.PUSH) as token:
@@ -118,7 +125,7 @@ class Transport:
             "--",
             self._address,
             f"{commit}:{ref}",
-            limits=self._remote.limits,
+            limits=self._remote.transfer,
             protocols=self._protocol,
             private=told,
         )
@@ -161,7 +168,7 @@ class Transport:
                 "--",
                 self._address,
                 pattern,
-                limits=_LOOK,
+                limits=self._remote.look,
                 protocols=self._protocol,
                 private=told,
             )
@@ -175,6 +182,12 @@ class Transport:
 
     def _failed(self, doing: str, said: str) -> ForgeError:
         return of_push(self._redact(said), doing).error()
+
+
+def _require_plain(branch: str) -> None:
+    """A name with a colon would be another ref; names are judged where they arise, and here before they leave."""
+    if not is_branch_name(branch):
+        raise ForgeError(f"{clean(branch, 80)} is no branch that is fetched or pushed")
 
 
 def _rejection(porcelain: str) -> str:

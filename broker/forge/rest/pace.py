@@ -47,9 +47,11 @@ def is_limit(answer: Answered) -> bool:
     """Whether an answer refuses for being asked too often. A secondary limit of GitHub's is a 403 as well."""
     if answer.status == 429:
         return True
+    said = answer.text[:2000].lower()
+    if answer.status == 422:
+        return "submitted too quickly" in said
     if answer.status != 403:
         return False
-    said = answer.text[:2000].lower()
     return "retry-after" in answer.headers or _left(answer.headers) == 0 or any(word in said for word in _SECONDARY)
 
 

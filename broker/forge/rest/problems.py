@@ -96,6 +96,13 @@ _RULES = (
         "let the credential create branches under the broker's prefix (docs/broker-github.md, branch rules)",
     ),
     _rule(
+        Reason.INVALID,
+        r"draft pull requests are not supported",
+        "this repository's plan has no drafts",
+        "set draft = false in the repository's policy",
+        422,
+    ),
+    _rule(
         Reason.SSO,
         r"saml|single sign-on|sso authorization",
         "the organisation wants this token to be authorised for single sign-on",

@@ -44,6 +44,8 @@ def pace(clock: Clock, **tempo: float) -> Pace:
         (Answered(403, {"retry-after": "5"}), True),
         (Answered(403, {"x-ratelimit-remaining": "0"}), True),
         (Answered(403, {"x-ratelimit-remaining": "12"}, "Resource not accessible by integration"), False),
+        (Answered(422, {}, '{"errors":[{"message":"was submitted too quickly"}]}'), True),
+        (Answered(422, {}, "Validation Failed"), False),
         (Answered(401, {}), False),
         (Answered(200, {"x-ratelimit-remaining": "0"}), False),
     ],

@@ -53,6 +53,7 @@ CASES = {
         github("Validation Failed", {"resource": "PullRequest", "field": "base", "code": "invalid"}),
         Reason.BRANCH,
     ),
+    "github: no drafts": (422, github("Draft pull requests are not supported in this repository."), Reason.INVALID),
     "github: gone": (410, github("Issues are disabled for this repo"), Reason.ABSENT),
     "github: too many": (429, github("rate limit"), Reason.INVALID),
     "gitea: token": (401, b'{"message":"token is required","url":"http://x/swagger"}', Reason.TOKEN),

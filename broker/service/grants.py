@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
 
 from broker.capability import Rights, Verb
 from broker.config.repository import Repository
 from broker.errors import CapabilityError, ConflictError
-from broker.forge.base import Visibility
 from broker.judge.policy import may_aim_at
 from broker.outbox.grants import Granted, GrantStore
 from broker.person_wire import GrantInfo
 from broker.person_wire import Grants as Listed
 from broker.service.stops import Stops
+from broker.service.visibility import leak
 from broker.service.ward import Desk, Ward
 from broker.wire import Finding, Grant, GrantRequest, Proposal
 from broker.words.branch import is_branch_name
@@ -42,8 +41,8 @@ class Grants:
         self._stops.require_running(ward.name)
         base, branch = _branches(ward, ward.settings(), request)
         reads = tuple(name for name in dict.fromkeys(request.reads) if name != ward.name)
-        if leak := self._leak(ward, reads):
-            raise ConflictError(leak, _LEAK_MEND)
+        if found := leak(ward, [self._desk.wards.get(name) for name in reads]):
+            raise ConflictError(found.message, found.mend)
         _require_free(ward, branch)
         now = self._desk.clock()
         rights = Rights(
@@ -137,28 +136,8 @@ class Grants:
         """
         given = self._store.find(rights.grant)
         reads = rights.reads if given is None else given.rights.reads
-        found = self._leak(self._desk.wards.get(rights.repository), reads)
-        if found is None:
-            return None
-        return Finding(rule="visibility", severity="fatal", message=found, mend=_LEAK_MEND)
-
-    def _leak(self, target: Ward, reads: Iterable[str]) -> str | None:
-        sources = [self._desk.wards.get(name) for name in reads]
-        if not sources or visibility(target) == "private":
-            return None
-        closed = [source.name for source in sources if visibility(source) != "public"]
-        if not closed:
-            return None
-        return f"{', '.join(closed)} may be private and {target.name} may be public: what is read there would show here"
-
-
-_LEAK_MEND = "leave it out of reads; or, where the forge cannot tell, the operator sets visibility in broker.toml"
-
-
-def visibility(ward: Ward) -> Visibility:
-    """Who can read a repository, as the settings or else the forge say now. Raises ForgeError."""
-    said = ward.settings().visibility
-    return ward.forge.visibility() if said == "forge" else said
+        wards = self._desk.wards
+        return leak(wards.get(rights.repository), [wards.get(name) for name in reads])
 
 
 def _branches(ward: Ward, settings: Repository, request: GrantRequest) -> tuple[str, str]:

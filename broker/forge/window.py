@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.forge.reading import at
 
-_PAGES, _MOST_PAGES, _NARROWINGS = 10, 100, 40
+_PAGES, _MOST_PAGES, _NARROWINGS = 10, 100, 12
 _OVERLAP = 2.0  # seconds: what was written in the same second as the look comes again instead of never
 
 Fetch = Callable[[float, float | None, int], tuple[list[dict[str, Any]], bool]]
@@ -27,7 +27,7 @@ def changed(fetch: Fetch, since: float) -> tuple[list[dict[str, Any]], float]:
     until = _newest(found, since) + _OVERLAP
     for _ in range(_NARROWINGS):
         until = since + max((until - since) // 2, 1.0)
-        found, more = fetch(since, until, _PAGES if until - since > 1.0 else _MOST_PAGES)
+        found, more = fetch(since, until, _PAGES)
         if not more or until - since <= 1.0:
             break
     # An item that changes while its list is being turned over leaves the span, and another slips past a page's end.

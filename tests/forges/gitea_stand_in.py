@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from tests.forges.stand_in import TOKEN, Call, Fail, Project, StandIn, only, page, stamp
 
 BOT = "swarm-bot"
+LESSER = "canary-6c33-lesser-token"  # without the scope read:user
 _PROJECT = r"/repos/(?P<project>[^/]+/[^/]+)"
 _API = "http://forge/api/v1"
 
@@ -75,10 +76,16 @@ class GiteaStandIn(StandIn[GiteaProject]):
 
     def admit(self, call: Call, project: GiteaProject | None) -> None:
         """By ``Authorization: token`` alone; an archived repository takes nothing."""
-        if call.headers.get("authorization") != f"token {TOKEN}":
+        if call.headers.get("authorization") not in {f"token {TOKEN}", f"token {LESSER}"}:
             raise Fail(401, {"message": "token is required", "url": f"{_API}/swagger"})
         if project is not None and project.archived and call.method != "GET":
             raise Fail(423, {"message": f"Repo is archived: {project.path}", "url": f"{_API}/swagger"})
+
+
+def _user(_forge: GiteaStandIn, call: Call, _groups: Mapping[str, str]) -> Any:
+    if LESSER in call.headers["authorization"]:
+        raise Fail(403, {"message": "token does not have at least one of required scope(s): [read:user]"})
+    return {"login": BOT}
 
 
 def _repository(project: GiteaProject, call: Call, _groups: Mapping[str, str]) -> Any:
@@ -260,7 +267,7 @@ def _list_issues(project: GiteaProject, call: Call, _groups: Mapping[str, str]) 
         for one in reversed(project.things)
         if call.query.get("state", "open") in {"all", one["state"]}
         and (kind is None or (kind == "pulls") == (one["pull_request"] is not None))
-        and one["updated_at"] >= call.query.get("since", "")
+        and call.query.get("since", "") <= one["updated_at"] <= call.query.get("before", "9")
     ]
     return page(found, call, _API, "limit")
 
@@ -336,7 +343,7 @@ def _combined(project: GiteaProject, call: Call, groups: Mapping[str, str]) -> A
 
 _NUMBER = r"(?P<number>\d+)"
 _ROUTES = {
-    "GET /user": lambda *_: {"login": BOT},
+    "GET /user": _user,
     f"GET {_PROJECT}": _repository,
     f"GET {_PROJECT}/branches/(?P<branch>[^/]+)": _branch,
     f"GET {_PROJECT}/pulls": _list_pulls,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,11 @@ class Remote:
         """A branch with one commit and its pull request."""
         commit = self.project.bare.commit({"a.txt": f"{branch}\n"}, self.project.base, branch=branch)
         return self.forge.open(self.order(commit, branch, **more)).number
+
+    def again(self, token: str = TOKEN) -> Remote:
+        """The same project for a broker that was made anew, perhaps with another token."""
+        url = str(self.settings.url).removesuffix(f"/{self.project.path}")
+        return _on(self.kind, self.project, url, token, {})
 
     def pull(self, number: int) -> dict[str, Any]:
         """The pull request as the forge keeps it; a test may change it."""
@@ -105,7 +110,10 @@ def _redact(text: str) -> str:
 
 def remote(kind: str, stand_in: StandIn[Project], group: str = "team", token: str = TOKEN, **more: Any) -> Remote:
     """A new project of a stand-in, with the forge and tracker that its settings (``more``) make."""
-    project = stand_in.project(group)
+    return _on(kind, stand_in.project(group), stand_in.url, token, more)
+
+
+def _on(kind: str, project: Project, url: str, token: str, more: Mapping[str, Any]) -> Remote:
     lent: list[Scope] = []
 
     @contextmanager
@@ -114,7 +122,7 @@ def remote(kind: str, stand_in: StandIn[Project], group: str = "team", token: st
         yield SecretStr(token)
 
     settings = Repository.model_validate(
-        {"forge": kind, "url": f"{stand_in.url}/{project.path}", "credential": {"token": {"file": "/nowhere"}}, **more}
+        {"forge": kind, "url": f"{url}/{project.path}", "credential": {"token": {"file": "/nowhere"}}, **more}
     )
     forge, tracker = _KINDS[kind][1]("demo", settings, lend, lend, Paces(Tempo(gap=0.0)), _redact)
     return Remote(kind, project, forge, tracker, settings, lent)

@@ -33,7 +33,7 @@ def secret(path: Path, uid: int) -> str | None:
         return f"belongs to uid {info.st_uid}: chown {uid} {path}"
     if info.st_mode & (0o007 if handed else 0o077):
         return f"can be read by other users: chmod 600 {path}"
-    return _changeable(path.parent.resolve(), uid)
+    return _open_to_others(path.parent.resolve())  # its owner is looked at once more when it is read
 
 
 def handed_over(path: Path) -> bool:
@@ -57,7 +57,13 @@ def _changeable(path: Path, uid: int) -> str | None:
         info = place.stat()
         if info.st_uid not in {0, uid}:
             return f"can be changed by uid {info.st_uid}, who owns {place}: chown root {place}"
-        others_write = info.st_mode & 0o022 and not (info.st_mode & stat.S_ISVTX and place != path)
-        if others_write:
+    return _open_to_others(path)
+
+
+def _open_to_others(path: Path) -> str | None:
+    for place in (path, *path.parents):
+        mode = place.stat().st_mode
+        sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX  # others may add to it, not replace what is in it
+        if mode & 0o022 and not sticky:
             return f"can be changed by other users, who may write to {place}: chmod go-w {place}"
     return None

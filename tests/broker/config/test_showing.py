@@ -156,3 +156,25 @@ def test_a_command_of_another_user_is_refused(found, tmp_path):
     tool = program(tmp_path / "tool")
     os.chown(tool, 12345, 12345)
     assert "can be changed by uid 12345" in found(POLICY + f'hook = ["{tool}"]')[0]
+
+
+@pytest.mark.root
+def test_a_folder_of_another_user_above_a_secret_is_let_be_and_above_a_command_is_not(found, tmp_path):
+    (tmp_path / "home").mkdir()
+    os.chown(tmp_path / "home", 12345, 12345)
+    tool, token = program(tmp_path / "home" / "tool"), tmp_path / "home" / "token"
+    token.write_text("x")
+    token.chmod(0o600)
+    assert found(f'[repositories.demo.credential]\ntoken = {{ file = "{token}" }}') == ()
+    assert "uid 12345" in found(POLICY + f'hook = ["{tool}"]')[0]
+
+
+def test_a_secret_in_a_folder_that_others_can_write_to_is_refused(found, tmp_path):
+    (tmp_path / "open").mkdir()
+    token = tmp_path / "open" / "token"
+    token.write_text("x")
+    token.chmod(0o600)
+    (tmp_path / "open").chmod(0o777)
+    assert "chmod go-w" in found(f'[repositories.demo.credential]\ntoken = {{ file = "{token}" }}')[0]
+    (tmp_path / "open").chmod(0o1777)
+    assert found(f'[repositories.demo.credential]\ntoken = {{ file = "{token}" }}') == ()

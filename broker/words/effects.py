@@ -25,7 +25,7 @@ _CLOSING = re.compile(
 )
 # A bot may look at any line that begins with a slash, in code too; a path into the system is no command of any.
 _COMMAND = re.compile(
-    r"^((?:[^\w/\\\n]|\d{1,3}[.)] ){0,40})/(?=[a-zA-Z])"
+    r"^((?:[^\w/\\\n]|\d{1,3}[.)] )*)/(?=[a-zA-Z])"
     r"(?!(?:usr|bin|etc|opt|home|tmp|var|dev|proc|sys|lib|lib64|sbin|srv|mnt|root|run|boot|nix)/[\w.])",
     re.MULTILINE,
 )

@@ -48,7 +48,11 @@ def _spent(evidence: Evidence) -> str:
     if evidence.gpu_seconds:
         parts.append(f"{evidence.gpu_seconds:.0f} GPU-seconds")
     if evidence.cost is not None:
-        parts.append(f"{evidence.cost:.2f} {evidence.currency}")
+        parts.append(
+            f"{evidence.cost:.2f} {evidence.currency}"
+            if evidence.cost >= 1
+            else f"{evidence.cost:.3g} {evidence.currency}"
+        )
     return ", ".join(parts)
 
 

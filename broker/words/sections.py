@@ -36,7 +36,8 @@ def fill(template: str, body: str, dialect: Dialect) -> str:
     at = _place(lines)
     if at is None:
         return "\n\n".join(part for part in (own, "\n".join(lines)) if part)
-    return "\n".join([*lines[:at], "", own, "", *lines[at:]]).strip()
+    above, below = "\n".join(lines[:at]).rstrip(), "\n".join(lines[at:]).lstrip("\n")
+    return "\n\n".join(part for part in (above, own, below) if part)
 
 
 def without_claims(text: str) -> str:

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from broker.forge.gitlab.quick import quick_actions
 from broker.words.clean import MAX_BODY, MAX_LINE, clean, code, plain, title
 from broker.words.dialect import REFERENCES, Dialect
 
@@ -52,6 +53,7 @@ DIALECTS = (GITHUB, GITLAB, GITEA, Dialect())
         ("ok\n  /merge now", " /merge"),
         ("> /label x", "> /label"),
         ("1. /close", " /close"),
+        (" " * 300 + "/close", " /close"),
         ("**/close**", "*/close"),
         ("ok\r/close", "\n/close"),
         ("ok\u2028/close", "\n/close"),
@@ -243,6 +245,13 @@ def test_commonmark_reads_no_html_link_or_image_in_it(words):
     for cleaned in (clean(words, GITHUB), plain(words, GITHUB)):
         kinds = {token.type for token in _all_tokens(_READER.parse(cleaned))}
         assert not kinds & {"html_block", "html_inline", "link_open", "image"}, (kinds, cleaned)
+
+
+@settings(deadline=None, max_examples=60)
+@given(_NASTY)
+def test_gitlabs_last_door_has_nothing_to_refuse(words):
+    for cleaned in (clean(words, GITLAB), plain(words, GITLAB), title(words, GITLAB)):
+        assert quick_actions(cleaned) == ()
 
 
 @settings(deadline=None, max_examples=60)

@@ -45,7 +45,7 @@ def test_evidence_is_a_claim_in_plain_words():
     assert "read the diff" in body
     assert "- fixed: `tests/a.py::test_one`" in body
     assert "- tests after: `pytest -q 'x' (at)all` ended with 1, 3 passed, 1 failed: `tests/a.py::test_< b>`" in body
-    assert "- spent: 2 attempts, 5 tokens, 2 s, 7 GPU-seconds, 0.12 EUR" in body
+    assert "- spent: 2 attempts, 5 tokens, 2 s, 7 GPU-seconds, 0.125 EUR" in body
     assert "- tree: `abc`" in body
 
 
@@ -163,7 +163,8 @@ def test_only_the_brokers_trailers_are_in_the_message():
     message = commit_message("Subject", "Body\n\nReviewed-by: Boss <b@c>", {"Swarm-Task": "t1"}, GITHUB)
     assert message == "Subject\n\nBody\n\nSwarm-Task: t1\n"
     assert (
-        commit_message("S", "```\n[skip ci] fixes #1\n```", {}, GITHUB) == "S\n\n(skip ci) fixes (not closing) no. 1\n"
+        commit_message("S", "```\n[skip ci] fixes #1\n```", {}, GITHUB)
+        == "S\n\n```text\n(skip ci) fixes (not closing) # 1\n```\n"
     )
 
 

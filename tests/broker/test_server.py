@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -43,6 +44,7 @@ class Running:
             f'credential.token.file = "{credential}"\n'
         )
         self.config.chmod(0o600)
+        self.environment = {"PATH": os.environ["PATH"]}
         self.process: subprocess.Popen[str] | None = None
 
     def command(self) -> list[str]:
@@ -56,7 +58,7 @@ class Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={"PATH": os.environ["PATH"]},
+            env=self.environment,
         )
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -299,6 +301,85 @@ def test_a_second_broker_on_the_same_state_is_refused(running, make_running):
     assert done.returncode == 3
     assert "another broker works in" in done.stderr
     assert running.listens()
+
+
+def test_one_that_waits_takes_over_with_what_the_first_had_begun(running, make_running, tmp_path):
+    second = [*running.command(), "--standby"]
+    with (tmp_path / "second").open("wb") as log, subprocess.Popen(second, cwd=ROOT, stdout=log, stderr=log) as waiting:
+        try:
+            until = time.monotonic() + 20
+            while "waiting for the broker" not in (tmp_path / "second").read_text():
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            receipt = running.call("POST", "/v1/propose", body := running.proposal())
+            running.end(signal.SIGKILL)
+            while "listening at" not in (tmp_path / "second").read_text():
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            assert running.call("POST", "/v1/propose", body).content == receipt.content
+            with running.client() as client:
+                assert len(client.pulls("demo").pulls) == 1
+                assert [entry.event for entry in client.log(0).entries].count("start") == 2
+        finally:
+            waiting.terminate()
+    assert waiting.returncode == 0
+
+
+def test_a_coordinator_that_holds_all_its_connections_does_not_hold_up_a_person(running):
+    with contextlib.ExitStack() as stack:
+        for _ in range(70):
+            held = stack.enter_context(socket.socket(socket.AF_UNIX))
+            held.connect(str(running.socket))
+            held.sendall(b"POST /v1/propose HTTP/1.1\r\nHost: b\r\nContent-Length: 50000\r\n\r\n")
+        assert running.call("POST", "/v1/stops", b'{"stopped": true}', people=True).status_code == 200
+        held.settimeout(10)
+        assert b"503" in held.recv(100)
+
+
+def test_the_end_does_not_wait_for_whoever_waits_for_events(running):
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(running.call, "GET", "/v1/events?after=0&wait=30")
+        time.sleep(0.5)
+        begun = time.monotonic()
+        running.end()
+        assert answer.result().status_code == 200
+        assert time.monotonic() - begun < 10
+
+
+def test_the_end_comes_when_the_time_is_over_even_if_a_call_hangs(make_running, tmp_path):
+    hook = tmp_path / "hook"
+    hook.write_text("#!/bin/sh\nexec sleep 20\n")
+    hook.chmod(0o755)
+    running = make_running(more="drain_seconds = 1")
+    running.config.write_text(running.config.read_text() + f'policy.hook = ["{hook}"]\n')
+    running.start()
+    body = running.proposal()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(running.call, "POST", "/v1/propose", body)
+        time.sleep(1.5)
+        begun = time.monotonic()
+        running.end()
+        assert time.monotonic() - begun < 10
+        assert running.process.returncode == 0
+        with contextlib.suppress(httpx.TransportError):
+            assert answer.result().status_code >= 500
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    running.start()
+    assert Receipt.model_validate_json(running.call("POST", "/v1/propose", body).content)
+    with running.client() as client:
+        assert "1" in [entry.fields["unfinished"] for entry in client.log(0).entries if entry.event == "stop"]
+        assert len(client.pulls("demo").pulls) == 1
+
+
+def test_systemd_is_told_when_both_sockets_are_open(make_running, tmp_path):
+    running = make_running()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        running.environment["NOTIFY_SOCKET"] = str(tmp_path / "notify")
+        running.start()
+        assert manager.recv(100) == b"READY=1"
+        assert running.listens()
 
 
 def test_a_broken_log_stops_the_start_with_its_line(running):

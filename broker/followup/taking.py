@@ -14,6 +14,7 @@ from broker.followup.records import Recorder
 from broker.forge.base import Note
 from broker.wire import Comment, Event, GrantRequest, Thread
 
+SLACK = 60.0  # seconds that a forge's clock may be behind ours
 DAYS = 30  # that a task's grant is good
 
 
@@ -44,7 +45,7 @@ class Taking:
         seen = of.tracker.look(marks)
         if not marks:
             with of.ledger.together():
-                of.ledger.raise_floor(of.name, now)
+                of.ledger.raise_floor(of.name, now - SLACK)
                 of.ledger.set_marks(of.name, seen.marks)
             return
         asking = Asking(of, of.tracker.me())

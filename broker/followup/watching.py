@@ -17,6 +17,7 @@ from broker.wire import Check, Event, PullRequest
 
 AT_ONCE = 5  # pull requests that one look asks about; those that were looked at longest ago
 HUMAN = "needs-human"
+SLACK = 60.0  # seconds that a forge's clock may be behind ours
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Watching:
         if not chosen:
             return
         if of.ledger.floor(of.name) is None:
-            of.ledger.raise_floor(of.name, of.clock())
+            of.ledger.raise_floor(of.name, of.clock() - SLACK)
         asking = Asking(of, of.tracker.me())
         for own in chosen:
             try:

@@ -53,16 +53,18 @@ class GiteaProject(Project):
         return one
 
     def say(self, number: int, body: str, author: str = "ann") -> dict[str, Any]:
-        """A comment by somebody."""
+        """A comment by somebody; as Gitea does it, the address of an issue or that of a pull request, the other empty."""
+        pull = self.things[number - 1].get("pull_request") is not None
+        where = f"http://forge/{self.path}/{'pulls' if pull else 'issues'}/{number}"
         one = {
             "id": 100 + len(self.comments),
             "body": body,
             "user": {"login": author},
             "created_at": stamp(),
             "updated_at": stamp(),
-            "html_url": f"http://forge/{self.path}/issues/{number}#issuecomment-{100 + len(self.comments)}",
-            "issue_url": f"http://forge/{self.path}/issues/{number}",
-            "pull_request_url": "",
+            "html_url": f"{where}#issuecomment-{100 + len(self.comments)}",
+            "issue_url": "" if pull else where,
+            "pull_request_url": where if pull else "",
         }
         self.comments.append(one)
         return one
@@ -278,7 +280,7 @@ def _list_comments(project: GiteaProject, call: Call, groups: Mapping[str, str])
     found = [
         one
         for one in project.comments
-        if one["issue_url"].endswith(wanted) and one["updated_at"] >= call.query.get("since", "")
+        if (one["issue_url"] or one["pull_request_url"]).endswith(wanted) and one["updated_at"] >= call.query.get("since", "")
     ]
     return found if wanted else page(found, call, _API, "limit")
 

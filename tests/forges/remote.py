@@ -97,7 +97,8 @@ class Remote:
         """What was said on a pull request."""
         if self.kind == "gitlab":
             return [note["body"] for note in self.project.notes.get(("merge_requests", number), [])]
-        return [one["body"] for one in self.project.comments if one["issue_url"].endswith(f"/{number}")]
+        said = ((one["body"], one["issue_url"] or one["pull_request_url"]) for one in self.project.comments)
+        return [body for body, about in said if about.endswith(f"/{number}")]
 
 
 Make = Callable[..., Remote]

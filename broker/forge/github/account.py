@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 from broker.errors import ForgeError
 from broker.forge.github.place import Place
 from broker.forge.reading import inside, login
-from broker.forge.rest.door import Door, Visit
+from broker.forge.rest.door import Visit
 from broker.forge.rest.problems import Reason
-from broker.scope import Scope
 
+_KEPT = 600.0  # seconds
 _NOT_TOLD = {Reason.SCOPE, Reason.ABSENT}
 
 
 class Account:
-    """The login of the credential's user, or of the App's bot."""
+    """The login of the credential's user, or of the App's bot; asked anew once in a while, as the file may change."""
 
-    def __init__(self, place: Place, door: Door) -> None:
-        self._place, self._door = place, door
+    def __init__(self, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place, self._clock = place, clock
         self._lock = threading.Lock()
-        self._asked = False
-        self._login: str | None = None
+        self._known: tuple[float, str | None] | None = None
 
-    def login(self) -> str | None:
-        """Asks the forge the first time; None where it does not tell. Raises ForgeError."""
+    def login(self, visit: Visit) -> str | None:
+        """None where the forge does not tell. Raises ForgeError."""
         with self._lock:
-            if not self._asked:
-                with self._door.visit(Scope.READ) as visit:
-                    self._login = self._of_user(visit) or self._of_app(visit)
-                self._asked = True
-            return self._login
+            if self._known is None or self._clock() - self._known[0] > _KEPT:
+                self._known = self._clock(), self._of_user(visit) or self._of_app(visit)
+            return self._known[1]
 
     def _of_user(self, visit: Visit) -> str | None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.errors import AbsentError, ConflictError, ForgeError
@@ -79,10 +79,10 @@ class GitHubForge:
             return self._found(visit, branch, base)
 
     def _found(self, visit: Visit, branch: str, base: str, order: Order | None = None) -> PullRequest | None:
-        return self._of_order(self._of_branch(visit, branch, base), order)
+        return self._of_order(visit, self._of_branch(visit, branch, base), order)
 
-    def _of_order(self, there: Iterable[dict[str, Any]], order: Order | None) -> PullRequest | None:
-        own = [item for item in there if self._is_own(item)]
+    def _of_order(self, visit: Visit, there: Iterable[dict[str, Any]], order: Order | None) -> PullRequest | None:
+        own = [item for item in there if self._is_own(visit, item)]
         own.sort(key=lambda item: (item.get("state") == "open", number(item.get("number"))), reverse=True)
         pulls = [pull_of(item, self._place, order) for item in own]
         return next((pull for pull in pulls if order is None or is_for(pull, order)), None)
@@ -92,8 +92,8 @@ class GitHubForge:
         found = visit.get(self._place.repo("pulls"), query, doing=f"pull requests of {branch}").list()
         return [item for item in found if inside(item, "head", "ref") == branch and inside(item, "base", "ref") == base]
 
-    def _is_own(self, item: dict[str, Any]) -> bool:
-        return is_own(item, self._place, self._account.login())
+    def _is_own(self, visit: Visit, item: dict[str, Any]) -> bool:
+        return is_own(item, self._place, self._account.login(visit))
 
     def open(self, order: Order) -> PullRequest:
         """Looks first, opens, and after an answer that was lost looks again: there is one, whatever happened.
@@ -125,7 +125,7 @@ class GitHubForge:
                 there = self._of_branch(visit, order.branch, order.base)
             except ForgeError:
                 raise lost from None
-            if known := self._of_order(there, order):
+            if known := self._of_order(visit, there, order):
                 return known
             for item in there:
                 if item.get("state") == "open":
@@ -136,7 +136,7 @@ class GitHubForge:
         """Puts labels, reviewers and assignees on."""
         with self._door.visit(Scope.PULLS) as visit:
             self._own(visit, number)
-            return put_on(visit, self._place, number, dressing, self._account.login())
+            return put_on(visit, self._place, number, dressing, self._account.login(visit))
 
     def report(self, commit: str, status: Status) -> None:
         """Sets a commit status; the same again changes nothing."""
@@ -160,13 +160,11 @@ class GitHubForge:
 
     def pulls(self) -> tuple[PullRequest, ...]:
         """Its own among the newest thousand of the repository."""
-        return tuple(pull_of(item, self._place) for item in self._all() if self._is_own(item))
-
-    def _all(self) -> Iterator[dict[str, Any]]:
         query: Query = {"state": "all", "sort": "created", "direction": "desc", "per_page": 100}
         with self._door.visit() as visit:
-            for page in visit.pages(self._place.repo("pulls"), query, most=_PAGES, doing="the pull requests"):
-                yield from page
+            pages = visit.pages(self._place.repo("pulls"), query, most=_PAGES, doing="the pull requests")
+            own = [item for page in pages for item in page if self._is_own(visit, item)]
+        return tuple(pull_of(item, self._place) for item in own)
 
     def pull(self, number: int) -> PullRequest:
         """One of the broker's own. Raises AbsentError."""
@@ -176,7 +174,7 @@ class GitHubForge:
     def _own(self, visit: Visit, number: int) -> dict[str, Any]:
         absent = f"{self._place.name} has no pull request {number} of the broker's"
         item = visit.get_known(self._place.repo("pulls", number), absent).mapping()
-        if not self._is_own(item):
+        if not self._is_own(visit, item):
             raise AbsentError(absent)
         return item
 

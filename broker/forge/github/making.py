@@ -26,6 +26,6 @@ def github(
     """Its forge and its tracker. Raises ConfigError for an address that is none, or certificates that are none."""
     place = place_of(name, settings)
     door = Door(place.api, DIALECT, lend, paces.of(place.api.host), redact=redact)
-    account = Account(place, door)
+    account = Account(place)
     git = Transport(place.git, push_lend, redact=redact)
     return GitHubForge(place, door, git, account), GitHubTracker(place, door, account)

@@ -36,7 +36,8 @@ class GitHubTracker:
 
     def me(self) -> str | None:
         """The credential's login, an App's with [bot] at its end."""
-        return self._account.login()
+        with self._door.visit() as visit:
+            return self._account.login(visit)
 
     def thread(self, number: int, *, pull: bool = False) -> Thread:  # noqa: ARG002
         """An issue or pull request, which share their numbers, with its newest comments. Raises AbsentError."""
@@ -157,7 +158,7 @@ class GitHubTracker:
 
     def _noted(self, visit: Visit, about: int, marker: str) -> int | None:
         """The first comment with the marker that the broker's own account wrote."""
-        me = self._account.login()
+        me = self._account.login(visit)
         for page in visit.pages(self._place.repo("issues", about, "comments"), {"per_page": 100}, most=_PAGES):
             for one in page:
                 own = author(one).lower() == me.lower() if me else is_bot(one)

@@ -96,7 +96,7 @@ def make_site(github_stand_in: GitHubStandIn, tmp_path: Path) -> Callable[..., S
         )
         place = place_of("web", settings)
         door = Door(place.api, DIALECT, lend, Pace(place.api.host, tempo), bounds=Bounds(pause=0.02))
-        account = Account(place, door)
+        account = Account(place)
         git = Transport(place.git, push_lend)
         forge = GitHubForge(place, door, git, account, sleep=lambda _seconds: None)
         tracker = GitHubTracker(place, door, account)

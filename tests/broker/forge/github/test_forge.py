@@ -165,7 +165,7 @@ def test_dressing_is_put_on_and_told_where_it_is_not_taken(site):
         "swarm-bot cannot review what it opened itself",
     ]
     assert site.forge.dress(number, dressing) == told
-    assert set(site.lent) == {Scope.PULLS, Scope.READ}  # the account is asked once
+    assert set(site.lent) == {Scope.PULLS}
 
 
 def test_labels_wait_for_a_pull_request_that_is_only_just_there(site):

@@ -217,14 +217,14 @@ def test_one_comment_is_written_and_rewritten(site):
     first = site.tracker.note(1, MARKER, f"one {MARKER}")
     assert site.tracker.note(1, MARKER, f"two {MARKER}") == first
     assert [one["body"] for one in site.project.comments] == [f"two {MARKER}"]
-    assert set(site.lent) == {Scope.ISSUES, Scope.READ}
+    assert set(site.lent) == {Scope.ISSUES}
 
 
 def test_a_comment_on_a_pull_request_needs_the_right_for_pull_requests(site):
     number = site.opened()
     site.lent.clear()
     site.tracker.note(number, MARKER, f"one {MARKER}", pull=True)
-    assert set(site.lent) == {Scope.PULLS, Scope.READ}  # the account is asked once
+    assert site.lent == [Scope.PULLS]
 
 
 def test_a_comment_of_somebody_else_with_the_marker_is_left_alone(site):

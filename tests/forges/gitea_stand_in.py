@@ -53,7 +53,7 @@ class GiteaProject(Project):
         return one
 
     def say(self, number: int, body: str, author: str = "ann") -> dict[str, Any]:
-        """A comment by somebody; as Gitea does it, the address of an issue or that of a pull request, the other empty."""
+        """A comment by somebody, with the address of an issue or that of a pull request, and the other empty."""
         pull = self.things[number - 1].get("pull_request") is not None
         where = f"http://forge/{self.path}/{'pulls' if pull else 'issues'}/{number}"
         one = {
@@ -280,7 +280,8 @@ def _list_comments(project: GiteaProject, call: Call, groups: Mapping[str, str])
     found = [
         one
         for one in project.comments
-        if (one["issue_url"] or one["pull_request_url"]).endswith(wanted) and one["updated_at"] >= call.query.get("since", "")
+        if (one["issue_url"] or one["pull_request_url"]).endswith(wanted)
+        and one["updated_at"] >= call.query.get("since", "")
     ]
     return found if wanted else page(found, call, _API, "limit")
 

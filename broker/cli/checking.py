@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from broker.errors import AbsentError, GitError, ProvenanceError
 from broker.gitdir import GitDir
 from broker.provenance.chain import MAX_COMMIT, Shown, object_id
 
+_SMALL = 4096
 _SHORT = re.compile(r"([a-z0-9][a-z0-9._-]{0,63})#(\d{1,12})")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
@@ -32,7 +34,7 @@ def from_broker(client: Client, pull: str, key: Path | None) -> Shown:
     repository, number = _named(client, pull)
     raw = client.commit(repository, number)
     envelope = client.provenance(repository, number)
-    head = object_id(raw, "commit", like="0" * (64 if b"\nparent " in raw and _is_long(raw) else 40))
+    head = object_id(raw, "commit", like=raw.partition(b"\n")[0].decode("latin-1").removeprefix("tree "))
     pem = read(key, MAX_COMMIT).decode(errors="replace") if key else client.key().pem
     return Shown(envelope, pem, raw, head, f"{repository}#{number}")
 
@@ -41,17 +43,35 @@ def from_files(files: Files, asked: str) -> Shown:
     """What the files show. Raises ProvenanceError if the commit cannot be read."""
     if not _COMMIT.fullmatch(files.commit):
         raise ProvenanceError(f"{files.commit!r} is not a whole commit id", "the page of the pull request names it")
-    inner = files.git / ".git"
-    try:
-        raw = GitDir((inner if inner.exists() else files.git).resolve()).run("cat-file", "commit", files.commit)
-    except GitError as error:
-        raise ProvenanceError(f"the commit cannot be read: {error}", "fetch the pull request's branch first") from None
     pem = read(files.key, MAX_COMMIT).decode(errors="replace")
-    return Shown(read(files.statement, MAX_COMMIT), pem, raw, files.commit, asked)
+    return Shown(read(files.statement, MAX_COMMIT), pem, _raw_commit(files), files.commit, asked)
 
 
-def _is_long(raw: bytes) -> bool:
-    return len(raw.partition(b"\n")[0]) == len("tree ") + 64
+def _raw_commit(files: Files) -> bytes:
+    """Read through an empty repository of our own, so that nothing in the other one's settings has a say."""
+    lent = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(_objects(files.git))}
+    with tempfile.TemporaryDirectory(prefix="swarm-broker-") as scratch:
+        git = GitDir(Path(scratch) / "empty.git")
+        try:
+            git.create("sha256" if len(files.commit) == 64 else "sha1")
+            return git.run("cat-file", "commit", files.commit, environment=lent)
+        except GitError:
+            told = f"the commit {files.commit} is not in {files.git}"
+            raise ProvenanceError(
+                told, "fetch the pull request's branch first, and name the clone with --git"
+            ) from None
+
+
+def _objects(folder: Path) -> Path:
+    """Where a bare repository, a clone or a further work tree of one keeps its objects."""
+    git = folder / ".git"
+    if git.is_file():
+        git = folder / read(git, _SMALL).decode(errors="replace").removeprefix("gitdir:").strip()
+    elif not git.is_dir():
+        git = folder
+    if (git / "commondir").is_file():
+        git = git / read(git / "commondir", _SMALL).decode(errors="replace").strip()
+    return (git / "objects").resolve()
 
 
 def _named(client: Client, pull: str) -> tuple[str, int]:
@@ -60,11 +80,14 @@ def _named(client: Client, pull: str) -> tuple[str, int]:
     wanted = _place(pull)
     for repository in client.repositories().repositories:
         for one in client.pulls(repository.name).pulls:
-            if one.url and _place(one.url) == wanted:
+            if wanted[0] and _place(one.url) == wanted:
                 return repository.name, one.number
     raise AbsentError(f"the broker opened no pull request {pull!r}", "name it as REPOSITORY#NUMBER, or by its address")
 
 
 def _place(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "", ""
     return parts.netloc.casefold(), parts.path.rstrip("/").casefold()

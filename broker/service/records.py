@@ -36,7 +36,17 @@ class Records:
         return self._desk.provenance.key()
 
     def commit(self, repository: str, number: int) -> bytes:
-        """The bytes of the commit that a pull request is on now, fetched from the forge. Raises AbsentError."""
+        """The bytes of the commit that a pull request is on now, fetched from the forge.
+
+        Once its branch is gone, the commit that the forge still names, if the mirror has it. Raises AbsentError.
+        """
         ward = self._desk.wards.get(repository)
-        head = ward.mirror.head(ward.forge.pull(number).branch)
-        return ward.mirror.git.run("cat-file", "commit", head)
+        pull, git = ward.forge.pull(number), ward.mirror.git
+        try:
+            head = ward.mirror.head(pull.branch)
+        except AbsentError:
+            if git.commit_of(pull.commit) is None:
+                mend = "swarm-broker verify --statement ... --git CLONE looks at a clone that holds it"
+                raise AbsentError(f"the branch of {repository}#{number} is gone", mend) from None
+            head = pull.commit
+        return git.run("cat-file", "commit", head)

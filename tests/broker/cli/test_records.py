@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
+from broker.cli import checking
+from broker.errors import AbsentError
 from broker.provenance.chain import object_id
 
 
@@ -98,6 +101,43 @@ def test_an_unknown_commit_is_a_clear_error(swarm_broker, files):
     assert "fetch the pull request's branch first" in err
     assert offline(swarm_broker, files, "--help")[0] in {0, 6}
     assert offline(swarm_broker, files, "HEAD")[0] == 6
+
+
+def test_a_hostile_clone_has_no_say_and_a_work_tree_of_one_is_read(swarm_broker, files, delivered):
+    """Incident shape of fletch #564 and others: settings of a repository that run something on the host."""
+    clone, copy = files / "clone", files / "copy.git"
+    subprocess.run(["git", "clone", "-q", "--no-checkout", str(copy), str(clone)], check=True)
+    subprocess.run(["git", "-C", str(clone), "fetch", "-q", "origin", delivered["commit"]], check=True)
+    subprocess.run(["git", "-C", str(clone), "worktree", "add", "-q", "--no-checkout", str(files / "tree")], check=True)
+    trap = files / "trap"
+    for key in ("core.fsmonitor", "core.sshCommand", "core.hooksPath", "core.pager"):
+        subprocess.run(["git", "-C", str(clone), "config", key, f"touch {trap}"], check=True)
+    (clone / ".git" / "config").write_text((clone / ".git" / "config").read_text() + "[core\n")
+    for folder in ("clone", "tree"):
+        paths = ("--statement", str(files / "statement"), "--key", str(files / "key"), "--git", str(files / folder))
+        code, out, err = swarm_broker("verify", *paths, "--commit", delivered["commit"], offline=True)
+        assert code == 0, out + err
+    assert not trap.exists()
+
+
+def test_a_pull_request_whose_branch_is_gone_is_still_verified(folder, swarm_broker, delivered):
+    assert swarm_broker("verify", delivered["pull_request"])[0] == 0
+    git = ["git", f"--git-dir={folder}/demo.git"]
+    subprocess.run([*git, "update-ref", "-d", f"refs/heads/{delivered['branch']}"], check=True)
+    assert swarm_broker("verify", delivered["pull_request"])[0] == 0
+
+
+def test_a_pull_request_is_found_by_its_address():
+    pull = SimpleNamespace(url="https://Forge.example/o/web/pull/7/", number=7)
+    client = SimpleNamespace(
+        repositories=lambda: SimpleNamespace(repositories=(SimpleNamespace(name="web"),)),
+        pulls=lambda _name: SimpleNamespace(pulls=(SimpleNamespace(url="", number=6), pull)),
+    )
+    assert checking._named(client, "https://forge.example/o/web/pull/7") == ("web", 7)
+    assert checking._named(client, "web#8") == ("web", 8)
+    for wrong in ("https://forge.example/o/web/pull/8", "https://evil.example/o/web/pull/7", "web", "", "https://[x"):
+        with pytest.raises(AbsentError):
+            checking._named(client, wrong)
 
 
 def test_an_export_of_the_log_proves_itself(swarm_broker, delivered, tmp_path):

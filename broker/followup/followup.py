@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from broker.errors import FencedError
 from broker.followup.parts import Followed
 from broker.followup.poller import Poller
 from broker.followup.records import Recorder
@@ -24,6 +27,7 @@ class Follower:
 
     def look(self) -> None:
         """One look at everything that the settings want followed; none of the forge's time if that is nothing."""
+        self._of.newest()
         now = self._of.clock()
         if now - self._tidied >= TIDY:
             self._tidied = now
@@ -37,13 +41,14 @@ class Follower:
 class Followup:
     """All of them. ``start`` and ``close`` once each; ``hint`` from any thread."""
 
-    def __init__(self, followed: tuple[Followed, ...]) -> None:
+    def __init__(self, followed: tuple[Followed, ...], fenced: Callable[[FencedError], None]) -> None:
         self._pollers = {
             one.name: Poller(
                 one.name,
                 Follower(one).look,
                 lambda one=one: one.settings().follow.poll_seconds,  # type: ignore[misc]
                 lambda reason, one=one: _report(one, reason),  # type: ignore[misc]
+                fenced=fenced,
             )
             for one in followed
         }

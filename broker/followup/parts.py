@@ -34,7 +34,8 @@ class Followed:
     """One repository: its forge and conversations, its settings as they are now, and what the rest of the broker does.
 
     ``own`` are the delivered pull requests. ``grant(request, by)`` gives a right; ``running`` raises StoppedError while
-    a person, or the settings, stopped the repository; ``tidy`` gives back what the repository's mirror needs no more.
+    a person, or the settings, stopped the repository, ``newest`` raises FencedError once another broker has taken over;
+    ``tidy`` gives back what the repository's mirror needs no more.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Followed:
     own: Callable[[], tuple[Own, ...]]
     grant: Callable[[GrantRequest, str], Grant]
     running: Callable[[], None]
+    newest: Callable[[], None]
     tidy: Callable[[], None]
     ledger: Ledger
     audit: Audit

@@ -6,8 +6,9 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-from broker.errors import BrokerError, ForgeError
+from broker.errors import BrokerError, FencedError, ForgeError
 
 GAP = 2.0  # seconds between two looks, however many hints come
 LONGEST = 900.0  # seconds to wait after failures, and at most for what a forge asks to be waited for
@@ -18,6 +19,7 @@ class Poller:
     """``look`` is called until `close`; ``pause`` gives the seconds between two looks.
 
     ``report`` is told why a look failed, once per reason, and with no reason of the first that did not any more.
+    ``fenced`` is called when another broker has taken over; then it is over here.
     """
 
     def __init__(
@@ -27,11 +29,13 @@ class Poller:
         pause: Callable[[], float],
         report: Callable[[str], None],
         *,
+        fenced: Callable[[FencedError], None] = lambda _error: None,
         gap: float = GAP,
     ) -> None:
         self._look = look
         self._pause = pause
         self._report = report
+        self._fenced = fenced
         self._gap = gap
         self._bell = threading.Condition()
         self._hinted = False
@@ -61,7 +65,11 @@ class Poller:
     def _run(self) -> None:
         while not self._closing:
             began = time.monotonic()
-            wait, firm = self._once()
+            try:
+                wait, firm = self._once()
+            except FencedError as error:
+                self._fenced(error)
+                return
             self._sleep(began + self._gap, firm=True)
             self._sleep(began + wait, firm=firm)
 
@@ -71,6 +79,8 @@ class Poller:
             with self._bell:
                 self._hinted = False
             self._look()
+        except FencedError:
+            raise
         except ForgeError as error:
             return self._failed(str(error), error.when), True
         except BrokerError as error:
@@ -79,16 +89,20 @@ class Poller:
             return self._failed(f"a fault of the broker's own: {type(error).__name__}", None), True
         if self._failures:
             self._failures, self._said = 0, ""
-            self._report("")
+            self._tell("")
         return self._jittered(self._pause()), False
 
     def _failed(self, reason: str, when: float | None) -> float:
         self._failures += 1
         if reason != self._said:
             self._said = reason
-            self._report(reason)
+            self._tell(reason)
         wait = min(LONGEST, self._jittered(self._gap * 2.0 ** min(self._failures, 12)))
         return max(wait, min(MAX_WAIT, when - time.time())) if when is not None else wait
+
+    def _tell(self, reason: str) -> None:
+        with suppress(OSError):  # the log cannot be written just now, and who calls the broker is told so
+            self._report(reason)
 
     @staticmethod
     def _jittered(seconds: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from broker.errors import BrokerError, ForgeError, StoppedError
+from broker.errors import AbsentError, ConflictError, StoppedError
 from broker.followup import intake
 from broker.followup.asking import Asking, LaterError
 from broker.followup.parts import Followed
@@ -125,9 +125,7 @@ class Taking:
                 return
             of.running()
             self._granted(wish, thread)
-        except (ForgeError, StoppedError):
-            raise
-        except (BrokerError, ValueError) as error:  # one hostile or impossible issue does not stop the others
+        except (AbsentError, ConflictError, ValueError) as error:  # one impossible issue does not stop the others
             self._decline(wish.number, wish.sender, wish.seen, str(error), wish.at)
 
     def _not_now(self, thread: Thread) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.capability import Rights
-from broker.errors import AbsentError
+from broker.errors import AbsentError, FencedError
 from broker.followup.followup import Followup
 from broker.followup.ledger import Ledger
 from broker.followup.parts import Followed
@@ -26,14 +26,22 @@ _ENDS = {"failed", "cancelled"}  # without a pull request it has come to nothing
 class Events:
     """Events and status comments. Owns the pollers: `start` after the broker has reconciled, `close` at its end."""
 
-    def __init__(self, desk: Desk, grants: Grants, store: GrantStore, stops: Stops, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        grants: Grants,
+        store: GrantStore,
+        stops: Stops,
+        ledger: Ledger,
+        fenced: Callable[[FencedError], None],
+    ) -> None:
         self._desk = desk
         self._grants = grants
         self._store = store
         self._ledger = ledger
         followed = tuple(self._followed(ward, stops) for ward in desk.wards.all())
         self._sticky: Mapping[str, Sticky] = {one.name: Sticky(one) for one in followed}
-        self._followup = Followup(followed)
+        self._followup = Followup(followed, fenced)
 
     def _followed(self, ward: Ward, stops: Stops) -> Followed:
         return Followed(
@@ -44,11 +52,16 @@ class Events:
             own=functools.partial(self._desk.outbox.own, ward.name),
             grant=self._grants.grant,
             running=functools.partial(stops.require_running, ward.name),
+            newest=self._newest,
             tidy=functools.partial(self._tidy, ward),
             ledger=self._ledger,
             audit=self._desk.audit,
             clock=self._desk.clock,
         )
+
+    def _newest(self) -> None:
+        with self._desk.outbox.database.writing():
+            pass  # an empty transaction: it is made under the condition that nobody else has taken over
 
     def start(self) -> None:
         """Begins to look at the forges."""

@@ -111,7 +111,7 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
         proposals=proposals,
         reads=Reads(desk, grants),
         pulls=Pulls(desk),
-        events=Events(desk, grants, store, stops, Ledger(config.state)),
+        events=Events(desk, grants, store, stops, Ledger(config.state), fenced),
         records=Records(desk),
         resumer=Resumer(proposals, fenced),
     )

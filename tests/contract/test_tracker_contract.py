@@ -243,6 +243,7 @@ class World:
             own=lambda: self.own,
             grant=self.grant,
             running=lambda: None,
+            newest=lambda: None,
             tidy=lambda: None,
             ledger=self.ledger,
             audit=self.audit,

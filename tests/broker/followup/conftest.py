@@ -75,6 +75,7 @@ class World:
             own=lambda: tuple(self.own),
             grant=self.grant,
             running=self.running,
+            newest=lambda: None,
             tidy=lambda: None,
             ledger=self.ledger,
             audit=self.audit,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.errors import BrokerError, ForgeError
+from broker.errors import BrokerError, FencedError, ForgeError
 from broker.followup.poller import Poller
 
 
@@ -113,6 +113,32 @@ def test_no_failure_ends_the_following_and_each_is_told_once(start: Start, looks
     assert len(looks.reports) == 2
     assert looks.reports[1] == ""
     assert "s3cret" not in looks.reports[0]
+
+
+def test_it_ends_for_good_once_another_broker_has_taken_over(looks: Looks) -> None:
+    looks.errors = [FencedError("another broker has taken over")]
+    told: list[FencedError] = []
+    poller = Poller("demo", looks, lambda: 0.01, looks.reports.append, fenced=told.append, gap=0.01)
+    poller.start()
+    looks.until(1)
+    time.sleep(0.1)
+    poller.hint()
+    time.sleep(0.1)
+    assert len(looks.times) == 1
+    assert len(told) == 1
+    assert looks.reports == []
+    poller.close()
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_looks(looks: Looks) -> None:
+    def report(_reason: str) -> None:
+        raise OSError(28, "no space left on device")
+
+    looks.errors = [OSError(28, "no space left on device"), ForgeError("down")]
+    poller = Poller("demo", looks, lambda: 0.01, report, gap=0.01)
+    poller.start()
+    looks.until(4)
+    poller.close()
 
 
 def test_it_ends_at_once_while_it_waits(start: Start, looks: Looks) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.errors import ConflictError, ForgeError
+from broker.errors import BrokerError, ConflictError, FencedError, ForgeError
 from broker.followup.asking import MAX_ASKED
 
 
@@ -214,6 +214,18 @@ def test_a_crowd_of_strangers_is_asked_for_in_turn_and_nobody_is_lost(world: Any
     assert world.tracker.asked["permission"] == MAX_ASKED
     world.look()
     assert [event.sender for event in world.events()] == ["alice"]
+
+
+@pytest.mark.parametrize("error", [BrokerError("disk full"), FencedError("taken over"), ForgeError("down")])
+def test_a_wish_that_could_not_be_written_down_is_not_lost(world: Any, error: Exception) -> None:
+    world.grant_errors.append(error)
+    world.tracker.issue(1)
+    world.tracker.say(1, "alice", "/swarm")
+    with pytest.raises(type(error)):
+        world.look()
+    assert world.reasons() == []
+    world.look()
+    assert len(world.events()) == 1
 
 
 @pytest.mark.parametrize("step", ["look", "me", "labelled_by", "permission", "thread"])

@@ -114,16 +114,15 @@ def shown(row: Kept, words: Proposal | None) -> KeptProposal:
     )
 
 
-def own(rows: list[sqlite3.Row]) -> Own:
-    """The delivered rows of one pull request, oldest first."""
-    first = kept(rows[0])
+def own(row: sqlite3.Row) -> Own:
+    """The delivered rows of one pull request, put together."""
     return Own(
-        number=first.number or 0,
-        task=first.task,
-        branch=first.rights.branch,
-        base=first.rights.base,
-        grant=first.rights.grant,
-        commits=frozenset(row["commit_id"] for row in rows if row["commit_id"]),
-        rounds=sum(row["updates"] for row in rows),
-        at=rows[0]["settled"] or first.at,
+        number=row["number"],
+        task=row["task"],
+        branch=row["branch"],
+        base=row["base"],
+        grant=row["grant_id"],
+        commits=frozenset((row["commits"] or "").split(",")) - {""},
+        rounds=row["rounds"],
+        at=row["at"],
     )

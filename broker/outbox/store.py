@@ -6,10 +6,8 @@ A proposal's words and pack lie in a file of their own until it is delivered or 
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable
-from itertools import groupby
 from pathlib import Path
 
 from broker.capability import Rights
@@ -168,11 +166,25 @@ class OutboxStore:
         query = "SELECT settled FROM proposals WHERE repository = ? AND state = 'delivered' AND settled > ?"
         return tuple(row["settled"] for row in self.database.rows(f"{query} ORDER BY settled", repository, since))
 
-    def own(self, repository: str) -> tuple[Own, ...]:
-        """All pull requests that were delivered, oldest first."""
-        query = "SELECT * FROM proposals WHERE repository = ? AND state = 'delivered' ORDER BY number, settled, rowid"
-        rows = self.database.rows(query, repository)
-        return tuple(own(list(group)) for _, group in groupby(rows, key=_number))
+    def own(self, repository: str, task: str | None = None) -> tuple[Own, ...]:
+        """All pull requests that were delivered, or a task's, oldest first."""
+        # Of each group SQLite gives the row with the smallest ``settled``: the delivery that opened it.
+        query = (
+            "SELECT number, task, json_extract(rights, '$.branch') AS branch, json_extract(rights, '$.base') AS base,"
+            " grant_id, group_concat(commit_id) AS commits, sum(updates) AS rounds, min(settled) AS at"
+            " FROM proposals WHERE repository = ? AND state = 'delivered'"
+        )
+        rest = " GROUP BY number ORDER BY number"
+        if task is None:
+            return tuple(map(own, self.database.rows(query + rest, repository)))
+        return tuple(map(own, self.database.rows(query + " AND task = ?" + rest, repository, task)))
+
+    def numbers(self, repository: str) -> tuple[int, ...]:
+        """Of all pull requests that were delivered, newest first."""
+        query = (
+            "SELECT DISTINCT number FROM proposals WHERE repository = ? AND state = 'delivered' ORDER BY number DESC"
+        )
+        return tuple(row["number"] for row in self.database.rows(query, repository))
 
     def kept_bases(self, repository: str) -> frozenset[str]:
         """Base commits of all whose content is still kept."""
@@ -219,8 +231,3 @@ class OutboxStore:
             opened.write(body)
             opened.flush()
             os.fsync(handle)
-
-
-def _number(row: sqlite3.Row) -> int | None:
-    number: int | None = row["number"]
-    return number

@@ -11,7 +11,7 @@ from broker.delivery.composing import Delivery
 from broker.delivery.courier import Courier, Tools
 from broker.delivery.site import Site
 from broker.delivery.verdict import left, told
-from broker.errors import StoppedError
+from broker.errors import AbsentError, StoppedError
 from broker.gitdir import GitDir
 from broker.judge.budgets import DAY, Usage, closed
 from broker.judge.inspection import Inspection
@@ -24,6 +24,8 @@ from broker.service.stops import Stops
 from broker.service.ward import Desk, Ward
 from broker.wire import Finding, PullRequest, Receipt
 from broker.words.templates import find_template
+
+_FULL_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Delivering:
         self._desk = desk
         self._grants = grants
         self._stops = stops
+        self._over: dict[str, set[int]] = {}  # by repository: pull requests that were seen closed or merged
+        self._full: dict[str, float] = {}  # by repository: until when it counts as full
 
     def require_running(self, ward: Ward) -> None:
         """Raises StoppedError."""
@@ -61,10 +65,27 @@ class Delivering:
             raise stop.error()
 
     def _open_pulls(self, ward: Ward, most: int, branch: str) -> int:
-        """Those of other branches; the forge is only asked where there may be as many as are allowed."""
-        if len(self._desk.outbox.own(ward.name)) < most:
-            return 0
-        return sum(pull.state == "open" and pull.branch != branch for pull in ward.forge.pulls())
+        """Those of other branches. The forge is asked only about those that may be open, and where they may be enough.
+
+        What was found full stays so for two minutes: whoever waits asks often.
+        """
+        now = self._desk.clock()
+        if self._full.get(ward.name, 0.0) > now:
+            return most
+        over = self._over.setdefault(ward.name, set())
+        maybe = [number for number in self._desk.outbox.numbers(ward.name) if number not in over]
+        found = 0
+        while maybe and found + len(maybe) >= most:
+            number = maybe.pop()  # the oldest, which may be over soonest
+            pull = _pull(ward, number)
+            if pull is None or pull.state != "open":
+                over.add(number)
+            elif pull.branch != branch:
+                found += 1
+            if found >= most:
+                self._full[ward.name] = now + _FULL_SECONDS
+                return found
+        return found
 
     def deliver(self, out: Outgoing) -> Receipt | Finding:
         """Takes every step. A Finding if the forge speaks against it by now. Raises ForgeError, StoppedError."""
@@ -127,3 +148,10 @@ class Delivering:
             at=delivery.kept.at,
         )
         return self._desk.provenance.attest(facts)
+
+
+def _pull(ward: Ward, number: int) -> PullRequest | None:
+    try:
+        return ward.forge.pull(number)
+    except AbsentError:
+        return None

@@ -39,8 +39,8 @@ class Judging:
 
     def site(self, case: Case) -> Site:
         """Where it would go."""
-        own = self._desk.outbox.own(case.ward.name)
-        ours = tuple(one for one in own if (one.task, one.branch) == (case.rights.task, case.rights.branch))
+        own = self._desk.outbox.own(case.ward.name, case.rights.task)
+        ours = tuple(one for one in own if one.branch == case.rights.branch)
         return Site(case.ward.forge, case.ward.mirror, case.rights, ours)
 
     def judge(self, case: Case, store: GitDir) -> Inspection:

@@ -52,8 +52,17 @@ class Proposals:
         return self._desk.outbox.show(proposal)
 
     def discard(self, proposal: str, by_uid: int) -> KeptProposal:
-        """Removes the content of a refused one."""
-        with self._ward_of(self._desk.outbox.get(proposal)).lock:
+        """Removes the content of one that was refused, or that waits or fails: nothing more is done with it.
+
+        What was pushed before stays on the forge. Raises AbsentError, ConflictError.
+        """
+        ward = self._ward_of(self._desk.outbox.get(proposal))
+        with ward.lock:
+            kept = self._desk.outbox.get(proposal)
+            if kept.verdict is None:
+                message = f"a person discarded it while it was {kept.state}"
+                finding = Finding(rule="discarded", severity="fatal", message=message, mend="propose it again")
+                self._desk.outbox.settle(Refusal(proposal=proposal, findings=(finding,), digest=kept.digest))
             discarded = self._desk.outbox.discard(proposal)
         self._desk.audit.append("discard", proposal=proposal, uid=by_uid, tree=discarded.tree)
         return discarded

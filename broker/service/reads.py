@@ -123,8 +123,8 @@ class Reads:
         )
 
     def _own(self, rights: Rights) -> Own:
-        for own in reversed(self._desk.outbox.own(rights.repository)):  # the newest of a task's
-            if own.task == rights.task and own.branch == rights.branch:
+        for own in reversed(self._desk.outbox.own(rights.repository, rights.task)):  # the newest
+            if own.branch == rights.branch:
                 return own
         raise AbsentError(f"task {rights.task} has no pull request", "propose it first")
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.errors import AbsentError, BudgetError, ForgeError, StoppedError
+from broker.errors import AbsentError, BudgetError, ConflictError, ForgeError, StoppedError
 from broker.person_wire import Approval, StopRequest
 from broker.server import build
 from broker.service.resuming import Resumer
@@ -140,13 +140,49 @@ def test_out_of_hours_it_waits_for_the_morning(timed):
 
 
 def test_so_many_open_pull_requests_and_no_more_until_one_is_closed(timed):
-    house, forge, _ = timed(policy={"max_open_pulls": 1})
+    house, forge, clock = timed(policy={"max_open_pulls": 1})
     first = offered(house, "t1")
     with pytest.raises(BudgetError, match="are open"):
         offered(house, "t2")
     forge.close(first.number)
+    clock.now += 121  # until then it is not asked again
     assert house.service.proposals.resume() == 1
     assert [pull.state for pull in forge.pulls()] == ["open", "closed"]
+
+
+def test_the_forge_is_asked_about_open_pull_requests_only_where_there_may_be_too_many(timed):
+    house, forge, _ = timed(policy={"max_open_pulls": 3})
+    receipts = [offered(house, f"t{number}") for number in range(3)]
+    for receipt in receipts[:2]:
+        forge.close(receipt.number)
+    asked = forge.before["pull"]
+    asked.append(ForgeError("asked"))
+    with pytest.raises(ForgeError, match="asked"):  # three may be open
+        offered(house, "t4")
+    assert isinstance(offered(house, "t4"), Receipt)
+    assert isinstance(offered(house, "t5"), Receipt)
+    with pytest.raises(BudgetError, match="3 pull requests are open"):
+        offered(house, "t6")
+    asked.append(ForgeError("asked"))
+    with pytest.raises(BudgetError):  # and that is remembered for a while
+        offered(house, "t6")
+    assert len(asked) == 1
+
+
+def test_a_person_discards_what_waits_and_it_is_never_delivered(forged):
+    house, forge = forged(outbox_entries=1)
+    house.grant()
+    stop(house)
+    with pytest.raises(StoppedError):
+        offered(house)
+    house.service.proposals.discard("t1-p", by_uid=7)
+    stop(house, stopped=False)
+    assert house.service.proposals.resume() == 0
+    refusal = house.service.proposals.status("t1-p")
+    assert (house.rules(refusal), forge.pushes) == ({"discarded"}, [])
+    with pytest.raises(ConflictError, match="never be approved"):
+        house.service.proposals.approve("t1-p", Approval(digest=refusal.digest), by_uid=0)
+    assert house.service.proposals.outbox().entries_left == 1
 
 
 def test_an_update_opens_nothing_and_is_not_held_up_by_what_is_open(forged, updates):

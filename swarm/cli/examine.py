@@ -91,7 +91,7 @@ async def _people(settings: Settings) -> list[Finding]:
             await client.health()
     except BrokerError as error:
         mend = f"{error.mend}; or set broker.person_socket to the person_socket of broker.toml"
-        return [Finding(subject="broker", level="warn", text=f"no task can be granted from here: {error}", mend=mend)]
+        return [Finding(subject="grants", level="warn", text=f"no task can be granted from here: {error}", mend=mend)]
     return []
 
 

@@ -15,6 +15,8 @@ import pytest
 from broker.errors import ConfigError
 from broker.instance import alone, notify
 
+pytestmark = pytest.mark.slow
+
 _HOLD = """
 import sys, time
 from pathlib import Path

@@ -118,3 +118,43 @@ def test_the_own_users_other_processes_cannot_read_a_hardened_process(python_of_
                 assert b"canary-env-1" not in peek.stdout
         finally:
             child.kill()
+
+
+def test_a_plain_token_is_named_by_its_hash_once_for_each_use_and_anew_when_it_changes(tmp_path):
+    file = tmp_path / "token"
+    told = []
+    vault = Vault(tmp_path, Redactor(), lambda event, **fields: told.append((event, fields)))
+    lend = vault.lender("demo", Credential.model_validate({"token": {"file": str(file)}}))
+    for value, scope in (
+        ("canary-1", Scope.READ),
+        ("canary-1", Scope.READ),
+        ("canary-1", Scope.PUSH),
+        ("canary-2", Scope.READ),
+    ):
+        file.write_text(value)
+        file.chmod(0o600)
+        with lend(scope):
+            pass
+    assert [(event, fields["scope"], len(fields["hash"])) for event, fields in told] == [
+        ("token-lent", "read", 12),
+        ("token-lent", "push", 12),
+        ("token-lent", "read", 12),
+    ]
+    assert told[0][1]["hash"] != told[2][1]["hash"]
+    assert "canary" not in str(told)
+
+
+def test_a_secret_is_read_for_each_use_so_that_a_new_one_needs_no_restart(tmp_path):
+    file = tmp_path / "token"
+    lend = Vault(tmp_path, Redactor()).lender("demo", Credential.model_validate({"token": {"file": str(file)}}))
+    for value in ("canary-old", "canary-new"):
+        file.write_text(value)
+        file.chmod(0o600)
+        with lend(Scope.READ) as lent:
+            assert lent.get_secret_value() == value
+
+
+def test_an_app_where_no_apps_are_is_refused_at_start(tmp_path):
+    app = Credential.model_validate({"app": {"id": "1", "key": {"file": "/nowhere"}}})
+    with pytest.raises(ConfigError, match="an App is for GitHub alone"):
+        Vault(tmp_path, Redactor()).lender("demo", app)

@@ -123,6 +123,18 @@ def test_the_broker_s_user_is_the_one_who_listens_and_not_the_one_who_asks(swarm
     assert "runs as uid 4242" in found["broker"]["text"]
 
 
+def test_a_socket_for_people_that_is_out_of_reach_is_told_with_its_setting(swarm, installation) -> None:
+    people = installation.folder / "person.sock"
+    people.rename(aside := people.with_suffix(".aside"))
+    try:
+        found = report(swarm("doctor", "--json"))
+    finally:
+        aside.rename(people)
+    assert found["broker"]["level"] == "ok"
+    assert found["grants"]["level"] == "warn"
+    assert "broker.person_socket" in found["grants"]["mend"]
+
+
 def test_each_line_says_its_level_and_the_mend(swarm) -> None:
     ran = swarm("doctor")
     assert ran.code == 0

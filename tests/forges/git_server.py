@@ -23,6 +23,7 @@ import trustme
 from tests.forges.bare import Bare
 
 USER, PASSWORD = "x-access-token", "canary-9d41-git-password"
+_USERS = (USER, "oauth2")  # what GitHub and Gitea take a token under, and GitLab
 _NEEDS = {"nginx": "nginx-light", "fcgiwrap": "fcgiwrap", "htpasswd": "apache2-utils"}
 _STARTING = 20.0  # seconds
 
@@ -120,9 +121,15 @@ def serving(folder: Path) -> Iterator[GitServer]:
 
 def _prepare(folder: Path, port: int, tls_port: int) -> None:
     (folder / "srv").mkdir()
-    subprocess.run(
-        ["htpasswd", "-ic", str(folder / "htpasswd"), USER], input=PASSWORD.encode(), check=True, capture_output=True
-    )
+    for user in _USERS:
+        command = [
+            "htpasswd",
+            "-i",
+            *([] if (folder / "htpasswd").exists() else ["-c"]),
+            str(folder / "htpasswd"),
+            user,
+        ]
+        subprocess.run(command, input=PASSWORD.encode(), check=True, capture_output=True)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     certificate = authority.issue_cert("127.0.0.1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from broker.errors import ForgeError
@@ -13,13 +12,17 @@ from broker.forge.reading import items, login
 from broker.forge.rest.door import Visit
 from broker.forge.rest.problems import Reason
 
+_PAUSES = (1.0, 3.0, 6.0)  # seconds
 
-def put_on(visit: Visit, place: Place, number: int, dressing: Dressing, me: str | None) -> tuple[str, ...]:
+
+def put_on(
+    visit: Visit, place: Place, number: int, dressing: Dressing, me: str | None, sleep: Callable[[float], None]
+) -> tuple[str, ...]:
     """Puts everything on that is asked for. Raises ForgeError where the forge is out of reach or order."""
     told = Complaints()
     if dressing.labels:
         with told.of("labels"):
-            _label(visit, place.repo("issues", number, "labels"), dressing.labels)
+            _label(visit, place.repo("issues", number, "labels"), dressing.labels, sleep)
     reviewers = [one for one in dressing.reviewers if me is None or one.lower() != me.lower()]
     for one in set(dressing.reviewers) - set(reviewers):
         told.add(f"{one} cannot review what it opened itself")
@@ -32,15 +35,9 @@ def put_on(visit: Visit, place: Place, number: int, dressing: Dressing, me: str 
     return told.all
 
 
-def _label(
-    visit: Visit,
-    path: str,
-    labels: Sequence[str],
-    pauses: Sequence[float] = (1.0, 3.0, 6.0),
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
+def _label(visit: Visit, path: str, labels: Sequence[str], sleep: Callable[[float], None]) -> None:
     """A pull request that was only just made may not be there yet for labels; gh-aw waits for it too."""
-    for pause in (*pauses, None):
+    for pause in (*_PAUSES, None):
         try:
             visit.post(path, {"labels": list(labels)}, doing="put labels on", again=True)
         except ForgeError as error:

@@ -136,7 +136,7 @@ class GitHubForge:
         """Puts labels, reviewers and assignees on."""
         with self._door.visit(Scope.PULLS) as visit:
             self._own(visit, number)
-            return put_on(visit, self._place, number, dressing, self._account.login(visit))
+            return put_on(visit, self._place, number, dressing, self._account.login(visit), self._sleep)
 
     def report(self, commit: str, status: Status) -> None:
         """Sets a commit status; the same again changes nothing."""

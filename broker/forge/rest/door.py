@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 import ssl
@@ -116,7 +117,7 @@ class Door:
         self.address = address
         self.redact = redact
         self._dialect, self._lend, self._pace, self._bounds = dialect, lend, pace, bounds
-        self._trust: ssl.SSLContext = address.trust() or httpx.create_ssl_context(trust_env=False)
+        self._trust: ssl.SSLContext = address.trust() or _usual_trust()
 
     @contextmanager
     def visit(self, scope: Scope = Scope.READ) -> Iterator[Visit]:
@@ -226,6 +227,12 @@ class Door:
                 what = f"{call.doing}: " if call.doing else ""
                 raise ForgeError(f"{what}the forge's answer is larger than {limit} bytes", reason=Reason.BROKEN)
         return b"".join(parts)
+
+
+@functools.cache
+def _usual_trust() -> ssl.SSLContext:
+    """The usual authorities; read once, since that takes longer than a call."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class Visit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,8 +38,19 @@ class Site:
     project: GitHubProject
     forge: GitHubForge
     tracker: GitHubTracker
-    store: GitDir
+    git: Transport
+    folder: Path
     lent: list[Scope] = field(default_factory=list)
+
+    @functools.cached_property
+    def store(self) -> GitDir:
+        """The broker's, with the main branch; made when it is first needed."""
+        store = GitDir(self.folder / "store.git")
+        store.create()
+        asked = list(self.lent)
+        self.git.fetch("main", store)
+        self.lent[:] = asked
+        return store
 
     def commit(self, text: str = "new\n", parent: str | None = None) -> str:
         """A commit of one changed file in the broker's store."""
@@ -100,11 +112,7 @@ def make_site(github_stand_in: GitHubStandIn, tmp_path: Path) -> Callable[..., S
         git = Transport(place.git, push_lend)
         forge = GitHubForge(place, door, git, account, sleep=lambda _seconds: None)
         tracker = GitHubTracker(place, door, account)
-        store = GitDir(tmp_path / "store.git")
-        store.create()
-        git.fetch("main", store)
-        lent.clear()
-        return Site(project, forge, tracker, store, lent)
+        return Site(project, forge, tracker, git, tmp_path, lent)
 
     return make
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from broker.config.settings import Identity
@@ -78,12 +79,12 @@ class LocalForge:
 
     def find(self, branch: str, base: str) -> PullRequest | None:
         """The open one of the branch, else the newest."""
-        found = [pull for pull in self.pulls() if (pull.branch, pull.base) == (branch, base)]
+        found = [pull for pull in self._of(branch) if pull.base == base]
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
     def open(self, order: Order) -> PullRequest:
         """Writes the record, then the ref; both steps can be repeated."""
-        known = next((pull for pull in self.pulls() if is_for(pull, order)), None)
+        known = next((pull for pull in self._of(order.branch) if is_for(pull, order)), None)
         pull = known or self._record(order)
         try:
             self._git.run("update-ref", f"refs/pull/{pull.number}/head", pull.commit)
@@ -127,12 +128,26 @@ class LocalForge:
 
     def pulls(self) -> tuple[PullRequest, ...]:
         """All of them, newest first."""
-        return tuple(self.pull(number) for number in self.records.numbers())
+        lines = self._git.text("for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads/").splitlines()
+        heads = dict(line.split(" ") for line in lines)
+        return tuple(self._as_now(self.records.pull(number), heads.get) for number in self.records.numbers())
+
+    def _of(self, branch: str) -> Iterator[PullRequest]:
+        """Those of one branch, newest first."""
+        for number in self.records.numbers():
+            pull = self.records.pull(number)
+            if pull.branch == branch:
+                yield self._as_now(pull, self._head)
 
     def pull(self, number: int) -> PullRequest:
         """One of them; an open one is on its branch's commit as long as that goes on from where it was opened."""
-        pull = self.records.pull(number)
-        head = self._git.commit_of(f"refs/heads/{pull.branch}") if pull.state == "open" else None
+        return self._as_now(self.records.pull(number), self._head)
+
+    def _head(self, branch: str) -> str | None:
+        return self._git.commit_of(f"refs/heads/{branch}")
+
+    def _as_now(self, pull: PullRequest, head_of: Callable[[str], str | None]) -> PullRequest:
+        head = head_of(pull.branch) if pull.state == "open" else None
         if head is None or head == pull.commit or not self._is_ancestor(pull.commit, head):
             return pull
         return pull.model_copy(update={"commit": head})

@@ -69,7 +69,8 @@ class Taking:
             return
         borne = intake.borne(thread, label)
         if borne is None:
-            of.ledger.forget(of.name, key)  # put on again later, it counts again
+            if of.ledger.is_seen(of.name, key):
+                of.ledger.forget(of.name, key)  # put on again later, it counts again
             return
         if thread.state != "open" or of.ledger.is_seen(of.name, key):
             return

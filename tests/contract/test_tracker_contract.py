@@ -24,7 +24,8 @@ from broker.outbox.rows import Own
 from broker.testing import PretendForge, PretendTracker
 from broker.wire import Event, Grant, GrantRequest, PullRequest
 from broker.words.notes import StatusPage, status_marker
-from tests.forges.remote import REMOTE_KINDS, Make, Remote
+from tests.forges.remote import REMOTE_KINDS, Make, Remote, say
+from tests.forges.remote import label as put_label
 
 KINDS = ("pretend", *REMOTE_KINDS)
 MARKER = status_marker("t1")
@@ -94,29 +95,13 @@ class RemoteBench(Bench):
         return int(one.get("number") or one["iid"])
 
     def label(self, number: int, label: str, by: str) -> None:
-        kept = self.project.issues if self.remote.kind == "gitlab" else self.project.things
-        one = kept[number - 1]
-        match self.remote.kind:
-            case "gitlab":
-                one["labels"].append(label)
-                event = {"action": "add", "label": {"name": label}, "user": {"username": by}}
-                self.project.label_events.setdefault(("issues", number), []).append(event)
-            case "gitea":
-                one["labels"].append({"name": label})
-                event = {"type": "label", "body": "1", "label": {"name": label}, "user": {"login": by}}
-                self.project.timeline.setdefault(number, []).append(event)
-            case _:
-                one["labels"].append({"name": label})
-                self.project.labelled(number, label, by)
-        one["updated_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        put_label(self.remote.kind, self.project, number, label, by)
 
     def say(self, number: int, text: str, author: str, *, pull: bool = False) -> None:
         if pull:
             self.remote.say(number, text, author)
-        elif self.remote.kind == "gitlab":
-            self.project.say("issues", number, text, author)
         else:
-            self.project.say(number, text, author)
+            say(self.remote.kind, self.project, number, text, author)
 
     def opened(self) -> PullRequest:
         return self.forge.pull(self.remote.opened())

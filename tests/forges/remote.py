@@ -20,7 +20,7 @@ from broker.scope import Scope
 from tests.forges.gitea_stand_in import GiteaStandIn
 from tests.forges.github_stand_in import GitHubStandIn
 from tests.forges.gitlab_stand_in import GitLabStandIn
-from tests.forges.stand_in import TOKEN, Project, StandIn, serving
+from tests.forges.stand_in import TOKEN, Project, StandIn, serving, stamp
 
 _KINDS: dict[str, tuple[Callable[..., StandIn[Any]], Callable[..., tuple[Forge, Tracker]]]] = {
     "github": (GitHubStandIn, github),
@@ -99,6 +99,29 @@ class Remote:
             return [note["body"] for note in self.project.notes.get(("merge_requests", number), [])]
         said = ((one["body"], one["issue_url"] or one["pull_request_url"]) for one in self.project.comments)
         return [body for body, about in said if about.endswith(f"/{number}")]
+
+
+def label(kind: str, project: Any, number: int, name: str, by: str) -> None:
+    """Somebody puts a label on an issue."""
+    one = (project.issues if kind == "gitlab" else project.things)[number - 1]
+    one["labels"].append(name if kind == "gitlab" else {"name": name})
+    one["updated_at"] = stamp()
+    if kind == "gitlab":
+        event = {"action": "add", "label": {"name": name}, "user": {"username": by}}
+        project.label_events.setdefault(("issues", number), []).append(event)
+    elif kind == "gitea":
+        event = {"type": "label", "body": "1", "label": {"name": name}, "user": {"login": by}}
+        project.timeline.setdefault(number, []).append(event)
+    else:
+        project.labelled(number, name, by)
+
+
+def say(kind: str, project: Any, number: int, text: str, by: str) -> None:
+    """Somebody comments on an issue."""
+    if kind == "gitlab":
+        project.say("issues", number, text, by)
+    else:
+        project.say(number, text, by)
 
 
 Make = Callable[..., Remote]

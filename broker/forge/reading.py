@@ -25,6 +25,7 @@ CheckState = Literal["pending", "success", "failure", "neutral"]
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _LOGIN = re.compile(r"[^\s/\x00-\x1f]{1,255}")
+_PLAIN_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _MOST_NUMBER = 1 << 53
 _OUR_CONTEXT = "agent-swarm/broker"
 
@@ -75,6 +76,11 @@ def commit(value: object) -> str:
 def login(value: object) -> str:
     """Somebody's login; empty for anything else."""
     return value if isinstance(value, str) and _LOGIN.fullmatch(value) else ""
+
+
+def can_log_in(name: str) -> bool:
+    """Whether a name can be a login on Gitea or GitLab: what only looks like one in lower case is nobody's."""
+    return _PLAIN_LOGIN.fullmatch(name) is not None
 
 
 def task_of(branch: str, prefix: str) -> str:

@@ -122,7 +122,10 @@ class GiteaForge:
             return self._read(made, order)
 
     def _after_all(self, visit: Visit, order: Order, error: ForgeError) -> dict[str, Any]:
-        there = self._between(visit, order.branch, order.base)
+        try:
+            there = self._between(visit, order.branch, order.base)
+        except ForgeError:
+            raise error from None  # it is still not known whether it was done
         for one in there:
             if self._is_own(visit, one) and is_for(self._read(one, order), order):
                 return one

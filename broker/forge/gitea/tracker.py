@@ -13,7 +13,7 @@ from broker.forge.account import Account
 from broker.forge.base import Note, Permission, Seen
 from broker.forge.gitea import reading
 from broker.forge.gitea.site import Site
-from broker.forge.reading import MOST_COMMENTS, inside, items, line, login, number, text
+from broker.forge.reading import MOST_COMMENTS, can_log_in, inside, items, line, login, number, text
 from broker.forge.rest.address import part
 from broker.forge.rest.door import Door, Visit
 from broker.forge.rest.problems import Reason
@@ -96,6 +96,8 @@ class GiteaTracker:
         """What somebody may do. An account that does not administer the repository is told of its own right alone:
         then who may be assigned has the right to write, and nobody else has one.
         """
+        if not can_log_in(login):
+            return "none"
         with self._door.visit() as visit:
             path = f"{self._site.path}/collaborators/{part(login)}/permission"
             try:

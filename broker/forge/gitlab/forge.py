@@ -134,7 +134,10 @@ class GitLabForge:
             raise ForgeError(f"the branch {base} is gone", "submit the task on another base", reason=Reason.BRANCH)
 
     def _after_all(self, visit: Visit, order: Order, error: ForgeError) -> dict[str, Any]:
-        there = self._between(visit, order.branch, order.base)
+        try:
+            there = self._between(visit, order.branch, order.base)
+        except ForgeError:
+            raise error from None  # it is still not known whether it was done
         for one in there:
             if self._is_own(visit, one) and is_for(self._read(one, order), order):
                 return one

@@ -15,7 +15,7 @@ from broker.forge.base import Note, Permission, Seen
 from broker.forge.gitlab import reading
 from broker.forge.gitlab.quick import without_actions
 from broker.forge.gitlab.site import Site
-from broker.forge.reading import MOST_COMMENTS, at, inside, line, login, number, text
+from broker.forge.reading import MOST_COMMENTS, at, can_log_in, inside, line, login, number, text
 from broker.forge.rest.address import part
 from broker.forge.rest.door import Door, Visit
 from broker.forge.rest.problems import Reason
@@ -114,6 +114,8 @@ class GitLabTracker:
 
     def permission(self, login: str) -> Permission:
         """What somebody may do by the project's and its groups' memberships; a blocked account nothing."""
+        if not can_log_in(login):
+            return "none"
         with self._door.visit() as visit:
             found = visit.get("/users", {"username": login}, doing=f"the user {line(login, 100)}").list()
             same = [one for one in found if str(one.get("username")).lower() == login.lower()]

@@ -396,9 +396,9 @@ def main() -> int:
         )
         print("hostile packs:")
         found |= hostile(on)
-        found |= queue(on, 200 if quick else 1_000)
+        found |= queue(on, 100 if quick else 1_000)
         print(f"queue: {found['queue_per_s']} verdicts a second of {found['queued']} kept")
-        found |= growth(on, 500 if quick else 10_000)
+        found |= growth(on, 300 if quick else 10_000)
         print(
             f"memory: {found['rss_mib']} MiB, grown by {found['rss_growth_mib']} MiB in {found['proposals']} proposals"
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _BINARY_PROBE = 8000
-PIECE, OVERLAP = 2_000, 300  # patterns may take quadratic time, so long lines are cut
+PIECE, OVERLAP = 1_200, 300  # patterns may take quadratic time, so long lines are cut
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from broker.judge.reaction import severity
 from broker.judge.scan.content import Content, added_lines, is_binary
 from broker.judge.scan.hidden import hidden_in
 from broker.judge.scan.licences import Licences
-from broker.judge.scan.secrets import Secrets
+from broker.judge.scan.secrets import Purse, Secrets
 from broker.judge.scan.suites import Suites
-from broker.wire import Finding
+from broker.wire import Finding, Severity
 
 MAX_PER_FILE, MAX_OF_TESTS = 20, 40
 _BOM = b"\xef\xbb\xbf"
@@ -36,6 +36,7 @@ class Scan:
     def __init__(self, secrets: Secrets, policy: Policy) -> None:
         self._secrets = secrets
         self._policy = policy
+        self._purse = Purse(text=2 * policy.max_total_bytes)
         self._licences = Licences()
         self._suites = Suites()
 
@@ -43,7 +44,7 @@ class Scan:
         """Findings about one file. A secret itself is never in one."""
         policy, findings = self._policy, []
         if content.new is not None and not content.moved:
-            findings += list(itertools.islice(self._added(content.path, content.old, content.new), MAX_PER_FILE))
+            findings += self._added(content.path, content.old, content.new)
         if severity(policy.licence_headers):
             lost = [(content.path, words) for words in self._licences.look(content)]
             findings += _found("licence-header", policy.licence_headers, lost, "put it back")
@@ -57,21 +58,36 @@ class Scan:
         licences = _found("licence-header", policy.licence_headers, self._licences.close(), "put it back")
         deleted = _found("tests-deleted", policy.tests_deleted, self._suites.deleted(), "keep the test, or say why not")
         skipped = _found("tests-skipped", policy.tests_skipped, self._suites.skipped(), "let the test run")
-        found = (licences, deleted, skipped)
+        found = (self._unseen(), licences, deleted, skipped)
         return tuple(itertools.chain.from_iterable(itertools.islice(each, MAX_OF_TESTS) for each in found))
 
-    def _added(self, path: str, old: bytes, new: bytes) -> Iterator[Finding]:
+    def _added(self, path: str, old: bytes, new: bytes) -> list[Finding]:
         secrets, hidden = severity(self._policy.secrets), severity(self._policy.hidden_text)
         hidden = None if is_binary(new) else hidden  # nobody reads it as text; whether it may be there is policy's word
-        lines = added_lines(old.removeprefix(_BOM), new.removeprefix(_BOM))  # where it belongs, it hides nothing
-        for number, line in lines if secrets or hidden else ():
-            where = f"line {number} of {path} holds"
-            if secrets and (kind := self._secrets.kind_in(path, line)):
-                message, mend = f"{where} what looks like: {kind}", "take it from the environment at run time"
-                yield Finding(rule="secret", severity=secrets, message=message, path=path, mend=mend)
-            if hidden and (problem := hidden_in(line)):
-                message, mend = f"{where} {problem}", "write it as an escape sequence"
-                yield Finding(rule="hidden-text", severity=hidden, message=message, path=path, mend=mend)
+        if not secrets and not hidden:
+            return []
+        lines = list(added_lines(old.removeprefix(_BOM), new.removeprefix(_BOM)))  # where it belongs, it hides nothing
+        found: list[Finding] = []
+        if secrets:
+            kinds = self._secrets.find(path, lines, self._purse)
+            said = ((number, f"what looks like: {kind}") for number, kind in kinds)
+            found += _at_lines("secret", secrets, path, said, "take it from the environment at run time")
+        if hidden:
+            problems = ((number, problem) for number, line in lines if (problem := hidden_in(line)))
+            found += _at_lines("hidden-text", hidden, path, problems, "write it as an escape sequence")
+        return found
+
+    def _unseen(self) -> Iterator[Finding]:
+        weight = severity(self._policy.secrets)
+        if weight and self._purse.spent:
+            message = "the added lines are more than is looked at for secrets, or full of words such as password"
+            yield Finding(rule="not-scanned", severity=weight, message=message, mend="propose a smaller change")
+
+
+def _at_lines(rule: str, weight: Severity, path: str, said: Iterator[tuple[int, str]], mend: str) -> Iterator[Finding]:
+    for number, words in itertools.islice(said, MAX_PER_FILE):
+        message = f"line {number} of {path} holds {words}"
+        yield Finding(rule=rule, severity=weight, message=message, path=path, mend=mend)
 
 
 def _found(

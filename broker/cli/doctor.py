@@ -71,7 +71,7 @@ def _settings(config: BrokerConfig, config_file: Path) -> Iterator[Checked]:
     for obstacle in found:
         yield Checked("refused by serve", "fail", obstacle)
     if not found:
-        yield Checked("loaded", "ok", f"{config_file}, {len(config.repositories)} repositories")
+        yield Checked("loaded", "ok", f"{config_file}; repositories: {', '.join(config.repositories)}")
 
 
 def _state(config: BrokerConfig) -> Iterator[Checked]:

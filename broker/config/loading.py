@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import pwd
 import stat
 import tomllib
 from pathlib import Path
@@ -47,7 +48,7 @@ def read_private(path: Path, limit: int = 1 << 20) -> bytes:
             raise ConfigError(f"{path} is not a plain file")
         if info.st_uid != os.geteuid():
             raise ConfigError(
-                f"{path} belongs to uid {info.st_uid}, not to the broker's", f"chown {os.geteuid()} {path}"
+                f"{path} belongs to uid {info.st_uid}, not to uid {os.geteuid()}", _owned(path, info.st_uid)
             )
         if info.st_mode & 0o077:
             raise ConfigError(f"{path} can be read by other users", f"chmod 600 {path}")
@@ -55,6 +56,14 @@ def read_private(path: Path, limit: int = 1 << 20) -> bytes:
     if len(data) > limit:
         raise ConfigError(f"{path} is longer than {limit} bytes")
     return data
+
+
+def _owned(path: Path, uid: int) -> str:
+    me = os.geteuid()
+    try:
+        return f"chown {me} {path}" if me else f"run this as its owner: runuser -u {pwd.getpwuid(uid).pw_name} -- ..."
+    except KeyError:
+        return f"there is no user {uid}: chown the file to the user whom the broker runs as"
 
 
 def _mend_for(path: Path, error: OSError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -139,10 +140,20 @@ def test_what_a_running_broker_was_built_with_keeps_the_whole_file_out(stage, ol
     assert "restart" in stage.heard[0][1]["mend"]
 
 
-def test_a_repository_is_not_taken_for_a_live_part_by_its_name(write, good):
-    stage = Stage(write, good + '[repositories."x.policy"]\nforge = "local"\npath = "/srv/x.git"')
+@pytest.mark.parametrize("name", ["policy", "x.policy", "enabled"])
+def test_a_repository_is_not_taken_for_a_live_part_by_its_name(write, good, name):
+    stage = Stage(write, good + f'[repositories."{name}"]\nforge = "local"\npath = "/srv/x.git"')
     write(good)
-    assert "x.policy" in stage.look().repositories
+    assert name in stage.look().repositories
+    assert stage.events() == ["config-kept"]
+
+
+def test_a_wrong_file_that_is_only_touched_is_not_told_again(stage):
+    stage.write("wrong")
+    stage.look()
+    for at in (1, 2):
+        os.utime(stage.path, (at, at))
+        stage.look()
     assert stage.events() == ["config-kept"]
 
 

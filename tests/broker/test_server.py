@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -109,8 +111,8 @@ def wait_for(running: Running) -> None:
 def make_running(tmp_path, agent):
     made = []
 
-    def make(**more):
-        made.append(Running(tmp_path, agent, **more))
+    def make(*, folder=tmp_path, **more):
+        made.append(Running(folder, agent, **more))
         return made[-1]
 
     yield make
@@ -222,11 +224,19 @@ with httpx.Client(transport=httpx.HTTPTransport(uds=sys.argv[1]), base_url="http
 """
 
 
+@pytest.fixture
+def open_folder(tmp_path, agent):
+    """A folder with the repository that every user can enter; every pytest that starts shuts its own to others."""
+    with tempfile.TemporaryDirectory(prefix="swarm-broker-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copytree(tmp_path / "demo.git", folder / "demo.git")
+        yield folder
+
+
 @pytest.mark.root
-def test_another_user_of_the_machine_is_refused_every_verb(running, python_of_all):
-    running.folder.chmod(0o755)
-    running.folder.parent.chmod(0o755)
-    running.folder.parent.parent.chmod(0o755)
+def test_another_user_of_the_machine_is_refused_every_verb(make_running, open_folder, python_of_all):
+    running = make_running(folder=open_folder).start()
     drop = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
     both = ["GET /v1/proposals/x", "GET /v1/repositories", "GET /v1/health"]
     for place, calls in (
@@ -241,12 +251,10 @@ def test_another_user_of_the_machine_is_refused_every_verb(running, python_of_al
 
 
 @pytest.mark.root
-def test_the_broker_runs_as_a_user_without_rights(tmp_path, agent, make_running, python_of_all):
-    running = make_running(roles="person = [0]\ncoordinator = [0]")
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
-    (tmp_path / "run").mkdir()
-    subprocess.run(["chown", "-R", "54322:54322", str(tmp_path)], check=True)
+def test_the_broker_runs_as_a_user_without_rights(make_running, open_folder, python_of_all):
+    running = make_running(folder=open_folder, roles="person = [0]\ncoordinator = [0]")
+    (open_folder / "run").mkdir()
+    subprocess.run(["chown", "-R", "54322:54322", str(open_folder)], check=True)
     drop = ["setpriv", "--reuid=54322", "--regid=54322", "--clear-groups", "--no-new-privs"]
     command = [*drop, python_of_all, "-m", "broker", "serve", "--config", str(running.config)]
     running.process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

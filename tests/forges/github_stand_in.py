@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -108,6 +109,7 @@ class GitHubStandIn(StandIn[GitHubProject]):
 
     def __init__(self, folder: Any) -> None:
         super().__init__(folder, GitHubProject, _ROUTES, "/api")
+        self.scoped: dict[str, Mapping[str, str]] = {}  # tokens of an App, and what each may do
 
     def find(self, name: str) -> GitHubProject:
         """By its path; names are compared as GitHub does."""
@@ -117,8 +119,11 @@ class GitHubStandIn(StandIn[GitHubProject]):
 
     def admit(self, call: Call, project: GitHubProject | None) -> None:
         """By ``Authorization: Bearer`` alone, and in the API's version; an archived repository takes nothing."""
-        if call.headers.get("authorization") not in {f"Bearer {TOKEN}", f"Bearer {APP_TOKEN}"}:
+        token = call.headers.get("authorization", "").removeprefix("Bearer ")
+        if token not in {TOKEN, APP_TOKEN, *self.scoped}:
             raise refused(401, "Bad credentials")
+        if token in self.scoped and project is not None and not _allowed(call, self.scoped[token]):
+            raise refused(403, "Resource not accessible by integration")
         if call.headers.get("x-github-api-version") != "2022-11-28" or "user-agent" not in call.headers:
             raise refused(400, "a version of the API and a user agent are needed")
         if project is not None and project.archived and call.method != "GET":
@@ -126,7 +131,7 @@ class GitHubStandIn(StandIn[GitHubProject]):
 
 
 def _user(_forge: GitHubStandIn, call: Call, _groups: Mapping[str, str]) -> Any:
-    if call.headers["authorization"] == f"Bearer {APP_TOKEN}":
+    if call.headers["authorization"] != f"Bearer {TOKEN}":
         raise refused(403, "Resource not accessible by integration")
     return {"login": BOT, "type": "User"}
 
@@ -148,6 +153,35 @@ def _repository(project: GitHubProject, _call: Call, _groups: Mapping[str, str])
         "permissions": project.rights,
     }
     return 200, told, headers
+
+
+# What a call needs, any one of them; after docs.github.com, "Permissions required for GitHub Apps".
+_NEEDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("GET", r"/git/ref/", ("contents:read",)),
+    ("GET", r"/rules/branches/", ("metadata:read",)),
+    ("GET", r"/collaborators/[^/]+/permission", ("metadata:read",)),
+    ("GET", r"/pulls", ("pull_requests:read",)),
+    ("POST", r"/pulls", ("pull_requests:write",)),
+    ("PATCH", r"/pulls", ("pull_requests:write",)),
+    ("GET", r"/issues/(\d+/)?comments", ("issues:read", "pull_requests:read")),
+    ("GET", r"/issues", ("issues:read",)),
+    ("POST", r"/issues", ("issues:write", "pull_requests:write")),
+    ("PATCH", r"/issues", ("issues:write", "pull_requests:write")),
+    ("POST", r"/statuses/", ("statuses:write",)),
+    ("GET", r"/commits/[^/]+/status", ("statuses:read",)),
+    ("GET", r"/commits/[^/]+/check-runs", ("checks:read",)),
+    ("GET", r"/actions/", ("actions:read",)),
+    ("GET", r"", ("metadata:read",)),
+)
+
+
+def _allowed(call: Call, held: Mapping[str, str]) -> bool:
+    """Whether a token's permissions are enough: write holds read."""
+    inside = re.sub(r"^/v3/repos/[^/]+/[^/]+", "", call.path)
+    for method, path, needs in _NEEDS:
+        if method == call.method and re.match(path, inside):
+            return any(held.get(name) in {level, "write"} for name, level in (need.split(":") for need in needs))
+    return False
 
 
 def _rules(project: GitHubProject, _call: Call, _groups: Mapping[str, str]) -> Any:

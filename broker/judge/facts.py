@@ -5,6 +5,7 @@ Git's own walkers are not used: a pack of 787 bytes can describe 10^9 paths, and
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -92,7 +93,9 @@ class _Walk:
             self._entry(path, before.get(name), now.get(name), depth)
 
     def _entries(self, oid: str | None) -> list[Entry]:
-        entries = [] if oid is None else parse_tree(self._read(oid), len(oid) // 2)
+        # No more is parsed than may be looked at: one folder can hold a million names.
+        left = max(0, self._entries_left) + 1
+        entries = [] if oid is None else list(itertools.islice(_parse(self._read(oid), len(oid) // 2), left))
         self._entries_left -= len(entries) + 1
         if self._entries_left < 0:
             raise _BudgetSpentError("the tree has more entries than the broker looks at")

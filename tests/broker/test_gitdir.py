@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
+from pydantic import SecretStr
 
 from broker.errors import GitError
-from broker.gitdir import STRICT, GitDir, Limits
+from broker.gitdir import STRICT, GitDir, Limits, Told
 
 
 @pytest.fixture
@@ -129,3 +131,99 @@ def test_many_objects_are_read_through_one_process(repo, agent):
         for n in range(20):
             oid = agent.git("rev-parse", f"{tree}:f{n}")
             assert objects.read(oid, "blob", 1 << 20) == b"%d\n" % n * 20_000
+
+
+# --- what one child alone is told
+
+
+def test_a_private_setting_reaches_its_child_and_no_argument_list(repo):
+    secret = SecretStr("s3cret-value-of-a-header")
+    told = {"http.https://git.example.org/.extraHeader": secret, "user.name": "plain"}
+    key = "http.https://git.example.org/.extraHeader"
+    assert repo.run("config", "--get", key, private=told) == b"s3cret-value-of-a-header\n"
+    assert not repo.succeeds("config", "--get", key)
+
+    def looked_at() -> Iterator[bytes]:
+        listing = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout
+        seen.append("s3cret-value" in listing or "cat-file" not in listing)
+        yield b""
+
+    seen: list[bool] = []
+    repo.run("cat-file", "--batch", stdin=looked_at(), private=told)
+    assert seen == [False]
+
+
+@pytest.mark.parametrize("value", ["s3cret-value", "Authorization: Basic s3cret-value"])
+def test_a_secret_is_struck_out_of_what_git_says(repo, value):
+    with pytest.raises(GitError, match=r"\*\*\*") as caught:
+        repo.run("rev-parse", "HEAD", private={"core.bare": SecretStr(value)})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_a_run_is_told_does_not_show_its_secrets():
+    told = Told("https", {}, {"http.extraHeader": SecretStr("s3cret")})
+    assert "s3cret" not in repr(told)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("protocol.allow", "never"), ("protocol.ext.allow", "never"), ("transfer.bundleURI", "false"),
+        ("http.followRedirects", "false"), ("http.proxy", ""), ("core.fsmonitor", "false"),
+        ("core.hooksPath", "/dev/null"),
+        ("fetch.fsckObjects", "true"), ("push.followTags", "false"), ("safe.bareRepository", "explicit"),
+        ("credential.helper", ""),
+    ],
+)  # fmt: skip
+def test_our_settings_outrank_the_repositorys(repo, key, value):
+    section, name = key.rsplit(".", 1)
+    head, _, sub = section.partition(".")
+    title = f'{head} "{sub}"' if sub else head
+    with (repo.path / "config").open("a") as config:
+        config.write(f"[{title}]\n\t{name} = always\n")
+    assert repo.text("config", "--get", key) == value
+
+
+def test_a_run_may_use_the_transports_that_it_was_given_and_no_others(repo, agent):
+    repo.run("fetch", "--", str(agent.path), "refs/heads/main", protocols="file")
+    with pytest.raises(GitError, match="not allowed"):
+        repo.run("fetch", "--", str(agent.path), "refs/heads/main", protocols="https")
+
+
+@pytest.mark.parametrize(("form", "width"), [("sha1", 20), ("sha256", 32)])
+def test_a_directory_made_without_git_is_one_that_git_uses(tmp_path, form, width):
+    store = GitDir(tmp_path / "g")
+    store.create(form)
+    store.create(form)
+    assert store.text("rev-parse", "--show-object-format") == form
+    assert store.hash_bytes == width
+    assert store.run("hash-object", "-w", "--stdin", stdin=[b"x"]).strip()
+    pack = store.run("pack-objects", "--all-progress-implied", "-q", "--stdout", stdin=[b""])
+    store.run("index-pack", "--stdin", stdin=[pack])
+    assert all(len(oid) == 2 * width for oid in store.packed())
+
+
+def test_packed_names_exactly_what_a_pack_holds(repo, agent, tmp_path):
+    tree = agent.tree(None, {f"f{n}": b"%d\n" % n for n in range(300)})
+    store = GitDir(tmp_path / "g")
+    store.create()
+    store.run("index-pack", "--stdin", stdin=[agent.pack(tree, None)])
+    listed = store.run("cat-file", "--batch-all-objects", "--batch-check=%(objectname)").decode().split()
+    assert store.packed() == set(listed)
+    (index,) = (store.path / "objects/pack").glob("*.idx")
+    index.chmod(0o600)
+    index.write_bytes(b"\0" * 2000)
+    with pytest.raises(GitError, match="version 2"):
+        store.packed()
+
+
+def test_many_objects_are_asked_for_at_a_time(repo, origin):
+    main = origin.git("rev-parse", "main")
+    oids = origin.git("rev-list", "--objects", "--no-object-names", "main").split()
+    with repo.objects() as objects:
+        objects.prefetch([*oids * 400, "1" * 40])
+        assert objects.info(main) == ("commit", len(origin.content(main, "commit")))
+        assert objects.info("1" * 40) is None
+        assert objects.tree_of(main) == origin.git("rev-parse", "main^{tree}")
+        with pytest.raises(GitError, match="not an object id"):
+            objects.prefetch(["HEAD"])

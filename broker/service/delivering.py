@@ -147,7 +147,9 @@ class Delivering:
             update=proposal.update,
             at=delivery.kept.at,
         )
-        return self._desk.provenance.attest(facts)
+        signed = self._desk.provenance.attest(facts)
+        self._desk.audit.append("attested", proposal=proposal.id, commit=commit, statement=f"sha256:{signed}")
+        return signed
 
 
 def _pull(ward: Ward, number: int) -> PullRequest | None:

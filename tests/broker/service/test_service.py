@@ -693,7 +693,7 @@ def test_every_step_is_in_the_log(house):
     house.offer({"package.json": b"{}\n"}, "t2")
     house.service.pulls.merge("demo", 1, by_uid=7)
     events = [entry.event for entry in house.service.log(0).entries if entry.event != "token-lent"]
-    assert events == ["grant", "proposal", "push", "pull-request", "grant", "proposal", "refusal", "merge"]
+    assert events == ["grant", "proposal", "push", "pull-request", "attested", "grant", "proposal", "refusal", "merge"]
 
 
 def test_no_capability_is_in_the_log(house):

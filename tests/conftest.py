@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.forges.prism",
     "tests.forges.remote",
     "tests.forges.replica",
+    "tests.forges.whole",
 ]
 
 

@@ -11,11 +11,13 @@ import pytest
 from broker.errors import ForgeError
 from broker.forge.base import Dressing, Order, Status
 from broker.gitdir import GitDir
+from broker.wire import Receipt
 from tests.forges.bare import Bare
 from tests.forges.gitea_stand_in import BOT
 from tests.forges.prism import Prism, guarding
 from tests.forges.remote import NEW_PULL, Make
 from tests.forges.stand_in import TOKEN, Fault, StandIn
+from tests.forges.whole import MakeWhole
 
 pytestmark = pytest.mark.forges
 DESCRIPTION = Path(__file__).with_name("gitea-pulls.openapi.json")
@@ -95,6 +97,17 @@ def test_every_call_of_forge_and_tracker_is_in_giteas_description(guard, make_re
     calls = [(call.method, call.path, list(call.query)) for call in project.calls]
     assert [told for told in (guard.unknown(*call) for call in calls) if told] == []
     assert len({(method, path) for method, path, _ in calls}) >= 20
+
+
+def test_a_proposal_becomes_a_pull_request_through_giteas_description(guard, make_whole: MakeWhole):
+    """The whole broker, its answer to the opening lost on the way."""
+    before = len(guard.violations())
+    whole = make_whole("gitea", api=guard.url)
+    whole.here.project.faults.append(Fault("POST", NEW_PULL, 504, after=True))
+    receipt = whole.propose()
+    assert isinstance(receipt, Receipt), receipt
+    assert (whole.here.count(), len(whole.here.project.bare.arrived())) == (1, 1)
+    assert guard.violations()[before:] == []
 
 
 def test_answers_as_the_description_shows_them_can_be_read(mock, make_remote: Make):

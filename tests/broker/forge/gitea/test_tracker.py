@@ -88,7 +88,9 @@ def test_a_lesser_account_knows_who_may_write_by_who_may_be_assigned(here: Remot
     assert here.tracker.permission(login) == told
 
 
-@pytest.mark.parametrize("login", ["../../../user", "a b", "ann/permission?x=", "%2e%2e", "..", ".", "", "\u212aate", "ann\u200b"])
+@pytest.mark.parametrize(
+    "login", ["../../../user", "a b", "ann/permission?x=", "%2e%2e", "..", ".", "", "\u212aate", "ann\u200b"]
+)
 def test_an_odd_login_is_nobody(here: Remote, login):
     here.project.permissions["kate"] = "admin"
     assert here.tracker.permission(login) == "none"

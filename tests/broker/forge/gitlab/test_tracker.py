@@ -127,7 +127,9 @@ def test_who_is_no_member_blocked_or_waiting_may_nothing(here: Remote):
     assert here.tracker.permission("ann") == "none"
 
 
-@pytest.mark.parametrize("login", ["../../users/1", "a b", "", "ann%2f", "x?y=z", "@ann", "..", "b\u043eb", "\u212aate"])
+@pytest.mark.parametrize(
+    "login", ["../../users/1", "a b", "", "ann%2f", "x?y=z", "@ann", "..", "b\u043eb", "\u212aate"]
+)
 def test_an_odd_login_is_nobody(here: Remote, login):
     assert here.tracker.permission(login) == "none"
 

@@ -127,11 +127,11 @@ class Installed:
         process.stdin.flush()
         return process
 
-    def propose(self, task: str = "t1", **more) -> httpx.Response:
+    def propose(self, task: str = "t1", content: str = "three\n", **more) -> httpx.Response:
         with Client(self.people) as client:
             grant = client.grant(GrantRequest(repository="demo", task=task))
         bare = self.project.bare
-        commit = bare.commit({"c.txt": "three\n"})
+        commit = bare.commit({"c.txt": content})
         tree = bare.git("rev-parse", f"{commit}^{{tree}}")
         pack = subprocess.run(
             ["git", "pack-objects", "-q", "--stdout", "--revs"],
@@ -247,8 +247,13 @@ def test_the_planted_credential_stops_everything_when_the_coordinator_brings_it_
     assert "planted" not in stolen.text
     late = again.call("POST", "/v1/grant", b'{"repository": "demo", "task": "late"}', people=True)
     assert (late.status_code, late.json()["code"]) == (423, "stopped")
+    assert again.call("POST", "/v1/stops", b'{"stopped": false}', people=True).status_code == 200
+    packed = again.propose("packed", content=f"# {planted[::-1]}\n").json()
+    assert [(one["rule"], one["severity"]) for one in packed["findings"]] == [("turned-away", "fatal")]
+    assert again.call("GET", "/v1/stops", people=True).json()["stops"]
     log = again.call("GET", "/v1/log", people=True).json()["entries"]
-    seen = [entry["fields"] for entry in log if entry["event"] == "canary-seen"]
-    assert len(seen) == 1
-    assert f"uid {os.getuid()}" in seen[0]["where"]
+    seen = [entry["fields"]["where"] for entry in log if entry["event"] == "canary-seen"]
+    assert f"uid {os.getuid()}" in seen[0]
+    assert "content of c.txt" in seen[1]
+    assert not any("packed" in ref for ref in again.project.bare.refs())
     assert planted not in json.dumps(log) + again.log.read_text()

@@ -17,6 +17,7 @@ from broker.forge.rest.address import next_query
 from broker.forge.rest.door import Query, Visit
 
 _PAGES = 5
+_LAST = 253_402_214_400  # a day before the year 10000, which no time of Python's can show
 _OVERLAP = 60.0  # seconds: what shows up late, with a time before the newest that was seen
 
 
@@ -34,7 +35,7 @@ def first_marks(visit: Visit, place: Place) -> dict[str, str]:
     reply = visit.get(place.repo("issues"), {"per_page": 1, "state": "all"}, doing="the issues")
     try:
         now = parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         now = time.time()
     return {"issues": _written(now), "comments": _written(now)}
 
@@ -88,4 +89,4 @@ def _onward(items: list[dict[str, Any]], since: str, *, more: bool) -> str:
 
 
 def _written(at: float) -> str:
-    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(min(int(at), _LAST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

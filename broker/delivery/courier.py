@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from broker.audit import Audit
+from broker.config.settings import Identity
 from broker.delivery.composing import Delivery, dressing, message, order, status
 from broker.delivery.site import Site, closed, moved, taken
 from broker.delivery.verdict import told
@@ -20,6 +22,9 @@ Attest = Callable[[Delivery, PullRequest, str, tuple[Finding, ...]], str]
 """Signs and keeps what is known of a delivered commit; returns what names the record."""
 
 
+T = TypeVar("T")
+_TRIES = 5
+_PASSES_BY = frozenset({Reason.LIMIT, Reason.UNREACHABLE})
 _FOR_GOOD = frozenset({Reason.SECRET, Reason.WORKFLOWS, Reason.NO_DIFF, Reason.DUPLICATE, Reason.INVALID})
 """What a forge says of this very content, and would say again."""
 
@@ -96,15 +101,22 @@ class Courier:
 
     def rebuild(self) -> str:
         """The one commit, in the broker's name; of the proposal only the tree and cleaned words."""
-        done, proposal = self._done.get("rebuilt"), self._delivery.proposal
-        # What was said once is said again: a policy that changed meanwhile would give another commit.
-        words = json.loads(done)["message"] if done else message(self._delivery)
-        store, at = self._tools.store, int(self._delivery.kept.at)
-        self._commit = store.commit_tree(proposal.tree, (proposal.base_commit,), words, self._delivery.identity, at)
+        proposal, store = self._delivery.proposal, self._tools.store
+        said = self._words()
+        identity = Identity(name=said["name"], email=said["email"])
+        at = int(self._delivery.kept.at)
+        self._commit = store.commit_tree(proposal.tree, (proposal.base_commit,), said["message"], identity, at)
         if store.tree_of(self._commit) != proposal.tree:
             raise BrokerError(f"the rebuilt commit {self._commit} does not hold the sealed tree {proposal.tree}")
         self._tools.outbox.pushing(proposal.id, self._commit)
-        return json.dumps({"commit": self._commit, "message": words})
+        return json.dumps({"commit": self._commit, **said})
+
+    def _words(self) -> dict[str, str]:
+        """What was said once is said again: settings that changed meanwhile would give another commit."""
+        if done := self._done.get("rebuilt"):
+            return {name: str(words) for name, words in json.loads(done).items() if name != "commit"}
+        identity = self._delivery.identity
+        return {"message": message(self._delivery), "name": identity.name, "email": identity.email}
 
     def push(self) -> str | Finding:
         """The branch on that commit: created, or moved forward from the commit that the update was built on."""
@@ -184,22 +196,18 @@ class Courier:
     def revise(self) -> str:
         """New words for a pull request that was extended."""
         words = order(self._delivery, self._commit, self._told)
-        try:
-            self._forge.revise(self.pull.number, words.title, words.body)
-        except ForgeError as error:
-            self._tell(_warning("words", f"the pull request's words could not be revised: {error}"))
+        self._gently("revised", "words", lambda: self._forge.revise(self.pull.number, words.title, words.body))
         return str(self.pull.number)
 
     def dress(self) -> str:
-        """Labels, reviewers, assignees. What the forge does not take is told and stops nothing."""
+        """Labels, reviewers, assignees, once. What the forge does not take is told and stops nothing."""
         wear = dressing(self._delivery)
-        if not any(wear.model_dump().values()):
-            return "[]"
-        refused: tuple[str, ...]
-        try:
-            refused = self._forge.dress(self.pull.number, wear)
-        except ForgeError as error:
-            refused = (str(error),)
+        if "dressed" in self._done:  # people may have changed it since
+            refused = tuple(json.loads(self._done["dressed"]))
+        elif any(wear.model_dump().values()) and self._delivery.number is None:
+            refused = self._gently("dressed", "dressing", lambda: self._forge.dress(self.pull.number, wear)) or ()
+        else:
+            refused = ()
         for words in refused:
             self._tell(_warning("dressing", words))
         return json.dumps(refused)
@@ -208,11 +216,20 @@ class Courier:
         """The verdict on the commit, where the policy wants it."""
         if not self._delivery.repository.policy.commit_status:
             return ""
-        try:
-            self._forge.report(self._commit, status(self._delivery, self._told, self.pull.url))
-        except ForgeError as error:
-            self._tell(_warning("status", f"the commit's status could not be set: {error}"))
+        verdict = status(self._delivery, self._told, self.pull.url)
+        self._gently("status", "status", lambda: self._forge.report(self._commit, verdict))
         return self._commit
+
+    def _gently(self, step: str, rule: str, act: Callable[[], T]) -> T | None:
+        """Does what a pull request can also be without: tried again where the forge may take it later, then told."""
+        try:
+            return act()
+        except ForgeError as error:
+            tries = self._tools.outbox.steps.tries(self._delivery.kept.id, step)
+            if error.reason in _PASSES_BY and tries < _TRIES:
+                raise
+            self._tell(_warning(rule, str(error)))
+            return None
 
     def attest(self) -> str:
         """The signed record that leads from the pull request to the sealed tree."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from broker.capability import Rights
 from broker.config.repository import Repository
-from broker.errors import AbsentError, ForgeError
+from broker.errors import AbsentError
 from broker.forge.base import Forge
 from broker.judge.policy import may_aim_at
 from broker.mirror import Mirror
@@ -64,10 +64,8 @@ class Site:
         head = self.head()
         if head is not None and not (pushed and self.holds(head, pushed)):
             return [taken(self.rights.branch)]
-        for own in self.own:
-            if self.forge.pull(own.number).state == "closed":
-                return [closed(own.number)]
-        return []
+        before = (own for own in self.own if own.grant == self.rights.grant)  # a new grant is a person's new word
+        return [closed(own.number) for own in before if self._state(own.number) == "closed"][:1]
 
     def _update(self, proposal: Proposal, repository: Repository, pushed: str | None) -> list[Finding]:
         if not self.own:
@@ -87,13 +85,16 @@ class Site:
 
     def over(self, number: int) -> Finding | None:
         """Whether a pull request of ours takes no more. Raises ForgeError."""
-        try:
-            state = self.forge.pull(number).state
-        except AbsentError as error:
-            raise ForgeError(f"the forge does not know pull request {number}: {error}") from None
+        state = self._state(number)
         if state == "open":
             return None
-        return closed(number) if state == "closed" else merged(number)
+        return merged(number) if state == "merged" else closed(number)
+
+    def _state(self, number: int) -> str:
+        try:
+            return self.forge.pull(number).state
+        except AbsentError:  # a person removed it, or gave it to another account
+            return "closed"
 
 
 def bars_judging(findings: tuple[Finding, ...], proposal: Proposal) -> bool:

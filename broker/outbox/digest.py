@@ -11,11 +11,10 @@ from broker.wire import Proposal
 def digest(repository: str, proposal: Proposal) -> str:
     """SHA-256 over canonical JSON of the content and its words, which a pull request would show.
 
-    Neither the id nor the capability is among them: the same content offered again has the same digest.
+    Neither the id nor the capability is among them: the same content offered again has the same digest. What is left
+    at its default is not among them either, so that a field which the wire gains changes no digest of what is kept.
     """
-    content = {
-        "repository": repository,
-        **proposal.model_dump(mode="json", exclude={"id", "capability"}),
-    }
+    words = proposal.model_dump(mode="json", exclude={"id", "capability"}, exclude_defaults=True)
+    content = {"repository": repository, **words}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

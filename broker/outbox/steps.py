@@ -35,6 +35,11 @@ class Steps:
         rows = self._database.rows("SELECT name, result FROM steps WHERE proposal = ? AND ended IS NOT NULL", proposal)
         return {row["name"]: row["result"] for row in rows}
 
+    def tries(self, proposal: str, name: str) -> int:
+        """How often a step was begun."""
+        rows = self._database.rows("SELECT tries FROM steps WHERE proposal = ? AND name = ?", proposal, name)
+        return int(rows[0]["tries"]) if rows else 0
+
     def begun(self, proposal: str) -> tuple[str, ...]:
         """Names of all that were begun, in order."""
         rows = self._database.rows("SELECT name FROM steps WHERE proposal = ? ORDER BY rowid", proposal)

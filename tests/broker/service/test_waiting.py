@@ -367,3 +367,42 @@ def test_a_forge_that_says_when_is_not_asked_before(timed):
     assert forge.before["push"] == []
     clock.now += 601
     assert house.service.proposals.resume() == 1
+
+
+def test_labels_that_a_busy_forge_does_not_take_now_are_put_on_later_and_at_last_given_up(forged):
+    house, forge = forged(policy={"labels": ["agent"]})
+    forge.before["dress"] += [ForgeError("slow down", reason="limit")] * 2
+    with pytest.raises(ForgeError):
+        offered(house)
+    assert house.service.proposals.resume() == 0
+    assert house.service.proposals.resume() == 1
+    receipt = house.service.proposals.status("t1-p")
+    assert (receipt.warnings, forge.dressed[receipt.number].labels, len(forge.pulls())) == ((), ("agent",), 1)
+    forge.before["dress"] += [ForgeError("slow down", reason="limit")] * 5
+    with pytest.raises(ForgeError):
+        offered(house, "t2")
+    while not house.service.proposals.resume():
+        assert forge.before["dress"]
+    assert [warning.rule for warning in house.service.proposals.status("t2-p").warnings] == ["dressing"]
+
+
+def test_what_was_put_on_once_is_not_put_on_again_after_a_restart(forged):
+    house, forge = forged(policy={"reviewers": ["ann"]})
+    forge.will_not_wear = ("ann is away",)
+    forge.before["report"] += [ForgeError("slow down", reason="limit")]
+    with pytest.raises(ForgeError):
+        offered(house)
+    forge.dressed.clear()  # a person took it off
+    house.service.proposals.resume()
+    receipt = house.service.proposals.status("t1-p")
+    assert (forge.dressed, [warning.message for warning in receipt.warnings]) == ({}, ["ann is away"])
+
+
+def test_a_task_granted_anew_after_its_pull_request_was_closed_opens_another(forged):
+    house, forge = forged()
+    first = offered(house)
+    forge.close(first.number)
+    del forge.branches["swarm/t1"]
+    house.grants.clear()
+    again = house.offer({"src/more.py": b"more = 1\n"}, id="anew")
+    assert (again.number, [pull.state for pull in forge.pulls()]) == (2, ["open", "closed"])

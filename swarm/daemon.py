@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from swarm.api import Desk, application
 from swarm.config import Settings
-from swarm.errors import DaemonError, SwarmError
+from swarm.errors import DaemonError
 from swarm.instance import alone, listening, remove_socket, socket_mark
 from swarm.serving import http_server
 from swarm.types import DaemonHealth, DaemonStatus
@@ -98,8 +98,8 @@ class Daemon:
                 return
             try:
                 await followup.run()
-            except* SwarmError as errors:
-                log.error("what happens on the forges is no longer followed: %s", errors.exceptions[0])  # noqa: TRY400
+            except* Exception as errors:
+                log.error("what happens on the forges is no longer followed", exc_info=errors.exceptions[0])  # noqa: TRY400
 
         return asyncio.create_task(follow(), name="followup")
 

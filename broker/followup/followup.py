@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from broker.errors import FencedError
@@ -64,10 +65,13 @@ class Followup:
         if poller is not None:
             poller.hint()
 
-    def close(self) -> None:
-        """Ends all looks."""
+    def close(self, patience: float = 10.0) -> None:
+        """Ends all looks; those under way may finish for ``patience`` seconds together."""
         for poller in self._pollers.values():
-            poller.close()
+            poller.stop()
+        until = time.monotonic() + patience
+        for poller in self._pollers.values():
+            poller.close(max(0.0, until - time.monotonic()))
 
 
 def _report(one: Followed, reason: str) -> None:

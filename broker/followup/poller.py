@@ -16,7 +16,7 @@ MAX_WAIT = 3600.0
 
 
 class Poller:
-    """``look`` is called until `close`; ``pause`` gives the seconds between two looks.
+    """``look`` is called until `stop`; ``pause`` gives the seconds between two looks.
 
     ``report`` is told why a look failed, once per reason, and with no reason of the first that did not any more.
     ``fenced`` is called when another broker has taken over; then it is over here.
@@ -54,11 +54,15 @@ class Poller:
             self._hinted = True
             self._bell.notify()
 
-    def close(self, patience: float = 10.0) -> None:
-        """Ends it: a look under way may finish for ``patience`` seconds; what it leaves undone comes again later."""
+    def stop(self) -> None:
+        """No further look begins."""
         with self._bell:
             self._closing = True
             self._bell.notify()
+
+    def close(self, patience: float = 10.0) -> None:
+        """Ends it: a look under way may finish for ``patience`` seconds; what it leaves undone comes again later."""
+        self.stop()
         if self._thread.is_alive():
             self._thread.join(patience)
 
@@ -101,6 +105,8 @@ class Poller:
         return max(wait, min(MAX_WAIT, when - time.time())) if when is not None else wait
 
     def _tell(self, reason: str) -> None:
+        if self._closing:
+            return  # the log may be closed by now
         with suppress(OSError):  # the log cannot be written just now, and who calls the broker is told so
             self._report(reason)
 

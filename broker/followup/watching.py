@@ -15,7 +15,7 @@ from broker.followup.status import Sticky
 from broker.forge.base import Dressing, Note
 from broker.wire import Check, Event, PullRequest
 
-AT_ONCE = 5  # pull requests that one look asks about; those that were looked at longest ago
+AT_ONCE = 3  # pull requests that one look asks about, some six requests each; those looked at longest ago
 HUMAN = "needs-human"
 SLACK = 60.0  # seconds that a forge's clock may be behind ours
 

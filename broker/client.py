@@ -185,9 +185,10 @@ class Client:
         """One with its diff."""
         return self._call(PullRequestView, "GET", f"/v1/pulls/{_part(repository)}/{number}")
 
-    def commit(self, repository: str, number: int) -> bytes:
-        """The bytes of the commit that a pull request is on now."""
-        return self._send("GET", f"/v1/pulls/{_part(repository)}/{number}/commit")
+    def commit(self, repository: str, number: int, below: str | None = None) -> bytes:
+        """The bytes of the commit that a pull request is on now, or of one below it."""
+        query = "" if below is None else f"?commit={_part(below)}"
+        return self._send("GET", f"/v1/pulls/{_part(repository)}/{number}/commit{query}")
 
     def merge(self, repository: str, number: int) -> PullRequest:
         """Merges one."""

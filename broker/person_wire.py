@@ -13,7 +13,8 @@ GET  /v1/log?after=N                        -> LogPage
 GET  /v1/log/head?number=N                  -> a DSSE envelope over number and hash of that line, the last by default
 GET  /v1/pulls/{repository}                 -> PullRequests
 GET  /v1/pulls/{repository}/{number}        -> PullRequestView
-GET  /v1/pulls/{repository}/{number}/commit -> the raw commit that the forge shows now (application/x-git-commit)
+GET  /v1/pulls/{repository}/{number}/commit -> the raw commit that the forge shows now (application/x-git-commit);
+                                               ?commit=ID for one below it
 POST /v1/pulls/{repository}/{number}/merge  -> PullRequest                         local forges alone
 """
 

@@ -36,6 +36,12 @@ def main(words: list[str] | None = None) -> None:
     except BrokerError as error:
         print_error(error)
         sys.exit(code_of(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print_error(
+            BrokerError(f"{where}{error.strerror or error}", "see that the disk has room and the folder is yours")
+        )
+        sys.exit(7)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         print_error(BrokerError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"))

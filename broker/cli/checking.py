@@ -4,59 +4,98 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from broker.cli.exported import read
-from broker.client import Client
+from broker.client import Client, TurnedDownError
 from broker.errors import AbsentError, GitError, ProvenanceError
 from broker.gitdir import GitDir
-from broker.provenance.chain import MAX_COMMIT, Shown, object_id
+from broker.provenance.chain import MAX_COMMIT, Shown, below, object_id, subject
 
 _SMALL = 4096
+_MOST_ROUNDS = 30
 _SHORT = re.compile(r"([a-z0-9][a-z0-9._-]{0,63})#(\d{1,12})")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 @dataclass(frozen=True)
 class Files:
-    """What is checked without a broker. ``git`` is a clone or a bare repository that holds the commit."""
+    """What is checked without a broker. ``git`` is a clone or a bare repository that holds the commit.
 
-    statement: Path
+    A pull request that was updated has a statement for each of its commits.
+    """
+
+    statements: tuple[Path, ...]
     key: Path
     commit: str
     git: Path
 
 
-def from_broker(client: Client, pull: str, key: Path | None) -> Shown:
-    """What the broker and, through it, the forge show now of NAME#NUMBER or of a pull request's address."""
+def from_broker(client: Client, pull: str, key: Path | None) -> Iterator[Shown]:
+    """What the broker and, through it, the forge show now of NAME#NUMBER or of a pull request's address.
+
+    The newest commit first, then each earlier one of the broker's own.
+    """
     repository, number = _named(client, pull)
+    pem = _pem(key) if key else client.key().pem
     raw = client.commit(repository, number)
-    envelope = client.provenance(repository, number)
     head = object_id(raw, "commit", like=raw.partition(b"\n")[0].decode("latin-1").removeprefix("tree "))
-    pem = read(key, MAX_COMMIT).decode(errors="replace") if key else client.key().pem
-    return Shown(envelope, pem, raw, head, f"{repository}#{number}")
+    shown = Shown(client.provenance(repository, number), pem, raw, head, f"{repository}#{number}")
+    yield shown
+    for _ in range(_MOST_ROUNDS):
+        commit = below(shown)
+        if commit is None:
+            return
+        asked = repository, number, commit
+        shown = Shown(
+            _or_nothing(client.provenance, *asked), pem, _or_nothing(client.commit, *asked), commit, shown.asked
+        )
+        yield shown
 
 
-def from_files(files: Files, asked: str) -> Shown:
-    """What the files show. Raises ProvenanceError if the commit cannot be read."""
+def from_files(files: Files, asked: str) -> Iterator[Shown]:
+    """What the files show, in the same order. Raises ProvenanceError if the commit cannot be read."""
     if not _COMMIT.fullmatch(files.commit):
         raise ProvenanceError(f"{files.commit!r} is not a whole commit id", "the page of the pull request names it")
-    pem = read(files.key, MAX_COMMIT).decode(errors="replace")
-    return Shown(read(files.statement, MAX_COMMIT), pem, _raw_commit(files), files.commit, asked)
+    pem, kept = _pem(files.key), [read(path, MAX_COMMIT) for path in files.statements]
+    about = {subject(one, pem): one for one in kept}
+    only = kept[0] if len(kept) == 1 else b""  # to be told what is wrong with it, whatever it is about
+    shown = Shown(about.get(files.commit, only), pem, _raw_commit(files.git, files.commit), files.commit, asked)
+    yield shown
+    for _ in range(_MOST_ROUNDS):
+        commit = below(shown)
+        if commit is None:
+            return
+        shown = Shown(about.get(commit, b""), pem, _raw_commit(files.git, commit), commit, asked)
+        yield shown
 
 
-def _raw_commit(files: Files) -> bytes:
+def _pem(key: Path) -> str:
+    return read(key, MAX_COMMIT).decode(errors="replace")
+
+
+def _or_nothing(ask: Callable[[str, int, str], bytes], repository: str, number: int, commit: str) -> bytes:
+    try:
+        return ask(repository, number, commit)
+    except TurnedDownError as error:
+        if error.code == "absent":
+            return b""
+        raise
+
+
+def _raw_commit(folder: Path, commit: str) -> bytes:
     """Read through an empty repository of our own, so that nothing in the other one's settings has a say."""
-    lent = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(_objects(files.git))}
+    lent = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(_objects(folder))}
     with tempfile.TemporaryDirectory(prefix="swarm-broker-") as scratch:
         git = GitDir(Path(scratch) / "empty.git")
         try:
-            git.create("sha256" if len(files.commit) == 64 else "sha1")
-            return git.run("cat-file", "commit", files.commit, environment=lent)
+            git.create("sha256" if len(commit) == 64 else "sha1")
+            return git.run("cat-file", "commit", commit, environment=lent)
         except GitError:
-            told = f"the commit {files.commit} is not in {files.git}"
+            told = f"the commit {commit} is not in {folder}"
             raise ProvenanceError(
                 told, "fetch the pull request's branch first, and name the clone with --git"
             ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,34 +31,48 @@ Time = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H
 
 @commands.command()
 def verify(
-    pull: Annotated[str, typer.Argument(help="REPOSITORY#NUMBER or its address; empty with --statement")] = "",
-    statement: Annotated[Path | None, typer.Option(help="the signed statement, to check without a broker")] = None,
+    pull: Annotated[
+        str, typer.Argument(help="REPOSITORY#NUMBER or its address; may be left out with --statement")
+    ] = "",
+    statement: Annotated[
+        list[Path] | None, typer.Option(help="a signed statement, to check without a broker; one for each commit")
+    ] = None,
     key_file: Annotated[Path | None, typer.Option("--key", help="the public key, as key show printed it")] = None,
     commit: Annotated[str, typer.Option(help="without a broker: the commit that the pull request shows")] = "",
     git: Annotated[Path, typer.Option(help="without a broker: a clone or bare repository that holds it")] = Path(),
     socket: Socket = DEFAULT_SOCKET,
     json: Json = False,
 ) -> None:
-    """Check a pull request link by link: signature, statement, commit, tree, parent, head."""
-    links = verify_chain(_shown(pull, statement, key_file, checking_commit=commit, git=git, socket=socket))
-    for link in links:
-        if json:
-            sys.stdout.write(json_module.dumps(asdict(link)) + "\n")
-        else:
-            say(f"{'ok ' if link.holds else 'NOT'} {link.name}: {link.told}")
-    raise typer.Exit(0 if all(link.holds for link in links) else 1)
+    """Check a pull request link by link: signature, statement, commit, tree, parent, head.
 
-
-def _shown(pull: str, statement: Path | None, key_file: Path | None, *, checking_commit: str, git: Path,
-           socket: Path) -> Shown:  # fmt: skip
-    if statement is not None:
-        if key_file is None or not checking_commit:
+    An updated one has these links for each of its commits, the newest first.
+    """
+    holds = True
+    if statement:
+        if key_file is None or not commit:
             raise ConfigError("--statement needs --key and --commit too", "swarm-broker verify --help")
-        return checking.from_files(checking.Files(statement, key_file, checking_commit, git), pull)
-    if not pull:
+        files = checking.Files(tuple(statement), key_file, commit, git)
+        holds = _told(checking.from_files(files, pull), json=json)
+    elif not pull:
         raise ConfigError("no pull request is named", "swarm-broker verify REPOSITORY#NUMBER")
-    with Client(socket) as client:
-        return checking.from_broker(client, pull, key_file)
+    else:
+        with Client(socket) as client:
+            holds = _told(checking.from_broker(client, pull, key_file), json=json)
+    raise typer.Exit(0 if holds else 1)
+
+
+def _told(rounds: Iterator[Shown], *, json: bool) -> bool:
+    holds = True
+    for number, shown in enumerate(rounds):
+        if number and not json:
+            say(f"the commit below, {shown.head}:")
+        for link in verify_chain(shown):
+            holds = holds and link.holds
+            if json:
+                sys.stdout.write(json_module.dumps({"commit": shown.head, **asdict(link)}) + "\n")
+            else:
+                say(f"{'ok ' if link.holds else 'NOT'} {link.name}: {link.told}")
+    return holds
 
 
 @commands.command()

@@ -96,7 +96,8 @@ class PersonDoor:
 
     async def _commit(self, request: Request) -> Response:
         where = request.path_params
-        raw = await self._guard.call(self._service.records.commit, where["repository"], where["number"])
+        below = request.query_params.get("commit")
+        raw = await self._guard.call(self._service.records.commit, where["repository"], where["number"], below)
         return Response(raw, media_type="application/x-git-commit")
 
     async def _merge(self, request: Request) -> Response:

@@ -39,6 +39,8 @@ class Shown:
 
 def verify(shown: Shown) -> tuple[Link, ...]:
     """Every link that can be looked at. The chain holds if all of them do."""
+    if not shown.envelope:
+        return (Link("statement", holds=False, told=f"there is none about the commit {shown.head}"),)
     try:
         data = opened(shown.envelope, PAYLOAD_TYPE, shown.key)
         signed = Link("signature", holds=True, told=f"by the key {keyid_of(shown.key)[:16]}")
@@ -49,6 +51,25 @@ def verify(shown: Shown) -> tuple[Link, ...]:
     except ProvenanceError as error:
         return signed, Link("statement", holds=False, told=str(error))
     return (signed, *_about(facts, shown), *_commit_links(facts, shown.raw_commit), _head(facts, shown.head))
+
+
+def below(shown: Shown) -> str | None:
+    """The commit below, where that is an earlier one of the broker's own and so needs a statement too."""
+    facts = _signed(shown.envelope, shown.key)
+    return facts.base_commit if facts and facts.update and facts.commit == shown.head else None
+
+
+def subject(envelope: bytes, key: str) -> str | None:
+    """The commit that an envelope's statement is about; None if the key did not sign it."""
+    facts = _signed(envelope, key)
+    return facts.commit if facts else None
+
+
+def _signed(envelope: bytes, key: str) -> Attested | None:
+    try:
+        return read(opened(envelope, PAYLOAD_TYPE, key))
+    except ProvenanceError:
+        return None
 
 
 def object_id(raw: bytes, kind: str, like: str) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from broker.errors import AbsentError
 from broker.person_wire import LogPage
 from broker.service.ward import Desk
 from broker.wire import PublicKey
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class Records:
@@ -35,8 +39,8 @@ class Records:
         """What statements and heads are checked with."""
         return self._desk.provenance.key()
 
-    def commit(self, repository: str, number: int) -> bytes:
-        """The bytes of the commit that a pull request is on now, fetched from the forge.
+    def commit(self, repository: str, number: int, below: str | None = None) -> bytes:
+        """The bytes of the commit that a pull request is on now, fetched from the forge, or of one ``below`` it.
 
         Once its branch is gone, the commit that the forge still names, if the mirror has it. Raises AbsentError.
         """
@@ -49,4 +53,8 @@ class Records:
                 mend = "swarm-broker verify --statement ... --git CLONE looks at a clone that holds it"
                 raise AbsentError(f"the branch of {repository}#{number} is gone", mend) from None
             head = pull.commit
-        return git.run("cat-file", "commit", head)
+        if below is not None and (
+            not _COMMIT.fullmatch(below) or not git.succeeds("merge-base", "--is-ancestor", below, head)
+        ):
+            raise AbsentError(f"{repository}#{number} does not stand on the commit {below[:64]}")
+        return git.run("cat-file", "commit", below or head)

@@ -65,21 +65,24 @@ def swarm_broker(folder, capsys):
 def offered(folder, swarm_broker):
     """Proposes something for a task through the socket and returns the encoded proposal."""
 
-    def offer(task, changes):
-        _code, out, _err = swarm_broker("grant", "demo", task, "--json")
-        grant = Grant.model_validate_json(out)
+    def offer(task, changes, grant=None, onto=None):
+        if grant is None:
+            _code, out, _err = swarm_broker("grant", "demo", task, "--json")
+            grant = Grant.model_validate_json(out)
         agent = _Agent(folder / "agent.git")
         agent.fetch(folder / "demo.git")
-        tree = agent.tree(grant.base_commit, changes)
+        base = onto or grant.base_commit
+        tree = agent.tree(base, changes)
         made = Proposal(
-            id=f"{task}-p",
+            id=f"{task}-p" if onto is None else f"{task}-{onto[:7]}",
             capability=grant.capability,
             task=task,
-            base_commit=grant.base_commit,
+            base_commit=base,
             tree=tree,
             title="T\x1b[2J",
+            update=onto is not None,
         )
-        return encode_proposal(made, agent.pack(tree, grant.base_commit))
+        return encode_proposal(made, agent.pack(tree, base))
 
     return offer
 
@@ -92,7 +95,7 @@ class _Agent:
         return subprocess.run(["git", *args], input=stdin, env=self._env, capture_output=True, check=True).stdout
 
     def fetch(self, origin):
-        self._git("fetch", "-q", str(origin), "refs/heads/main")
+        self._git("fetch", "-q", str(origin), "refs/heads/*:refs/remotes/o/*", "--force")
 
     def tree(self, base, changes):
         self._git("read-tree", base)

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from broker.cli import checking
+from broker.client import Client, TurnedDownError
 from broker.errors import AbsentError
 from broker.provenance.chain import object_id
+from broker.wire import Grant
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +103,53 @@ def test_an_unknown_commit_is_a_clear_error(swarm_broker, files):
     assert "fetch the pull request's branch first" in err
     assert offline(swarm_broker, files, "--help")[0] in {0, 6}
     assert offline(swarm_broker, files, "HEAD")[0] == 6
+
+
+@pytest.fixture
+def updated(swarm_broker, propose, offered, _names):
+    """A pull request with an update: its two receipts."""
+    name = f"updated{next(_names)}"
+    grant = Grant.model_validate_json(swarm_broker("grant", "demo", name, "--uses", "2", "--json")[1])
+    first = propose(offered(name, {f"{name}.txt": b"1\n"}, grant))
+    return first, propose(offered(name, {f"{name}.txt": b"2\n"}, grant, first["commit"]))
+
+
+def test_an_updated_pull_request_is_verified_down_to_the_base_people_granted(swarm_broker, updated, folder):
+    first, second = updated
+    assert first["number"] == second["number"]
+    code, out, _err = swarm_broker("verify", second["pull_request"])
+    assert code == 0, out
+    assert out.count("ok  head") == 2
+    assert f"the commit below, {first['commit']}:" in out
+    kept = folder / "state" / "provenance" / "demo" / str(first["number"]) / f"{first['commit']}.json"
+    kept.rename(kept.with_suffix(".away"))
+    code, out, _err = swarm_broker("verify", second["pull_request"])
+    assert code == 1
+    assert f"NOT statement: there is none about the commit {first['commit']}" in out
+
+
+def test_an_updated_one_needs_all_its_statements_elsewhere_too(swarm_broker, updated, folder, tmp_path):
+    first, second = updated
+    (tmp_path / "key").write_text(swarm_broker("key", "show")[1])
+    for name, receipt in (("old", first), ("new", second)):
+        number = str(receipt["number"])
+        (tmp_path / name).write_text(swarm_broker("statement", "demo", number, "--commit", receipt["commit"])[1])
+    common = ("--key", str(tmp_path / "key"), "--git", f"{folder}/demo.git", "--commit", second["commit"])
+    old, new = ("--statement", str(tmp_path / "old")), ("--statement", str(tmp_path / "new"))
+    for given, ends in (((*new, *old), 0), ((*old, *new), 0), (new, 1), (old, 1)):
+        code, out, _err = swarm_broker("verify", *given, *common, offline=True)
+        assert code == ends, out
+    assert swarm_broker("verify", *old, *common[:-1], first["commit"], offline=True)[0] == 0
+
+
+def test_a_commit_that_it_does_not_stand_on_is_not_given_out(folder, delivered):
+    with Client(folder / "run" / "person.sock") as client:
+        for commit in ("main", "0" * 40, f"{delivered['commit']}^", "--help", delivered["commit"][:12]):
+            with pytest.raises(TurnedDownError, match="does not stand on"):
+                client.commit("demo", delivered["number"], commit)
+        assert client.commit("demo", delivered["number"], delivered["commit"]) == client.commit(
+            "demo", delivered["number"]
+        )
 
 
 def test_a_hostile_clone_has_no_say_and_a_work_tree_of_one_is_read(swarm_broker, files, delivered):

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import SecretBytes
 
 from broker.errors import AbsentError, ConfigError, ProvenanceError
-from broker.provenance.chain import Shown, object_id, verify
+from broker.provenance.chain import Shown, below, object_id, subject, verify
 from broker.provenance.signing import MAX_ENVELOPE, Signer, keyid_of, opened
 from broker.provenance.statement import PAYLOAD_TYPE, Attested, payload, read, statement
 from broker.provenance.store import HEAD_TYPE, Provenance
@@ -94,9 +94,24 @@ def test_a_damaged_envelope_is_told_and_no_more(shown, change):
     assert broken(dataclasses.replace(shown, envelope=json.dumps(envelope).encode())) == ["signature"]
 
 
-@pytest.mark.parametrize("data", [b"", b"null", b"[]", b"7", b"{", b"[" * 100_000, b"x" * (MAX_ENVELOPE + 1), b"\xff"])
+@pytest.mark.parametrize(
+    "data", [b"\n", b"null", b"[]", b"7", b"{", b"[" * 100_000, b"x" * (MAX_ENVELOPE + 1), b"\xff"]
+)
 def test_what_is_no_envelope_is_told(shown, data):
     assert broken(dataclasses.replace(shown, envelope=data)) == ["signature"]
+
+
+def test_that_there_is_none_is_told(shown):
+    assert broken(dataclasses.replace(shown, envelope=b"")) == ["statement"]
+
+
+def test_what_lies_below_counts_only_where_the_statement_is_about_this_commit(shown, kept):
+    assert below(shown) is None
+    kept.attest(FACTS.model_copy(update={"update": True}))
+    updated = dataclasses.replace(shown, envelope=kept.get("demo", 3))
+    assert below(updated) == BASE
+    assert below(dataclasses.replace(updated, head=BASE)) is None
+    assert (subject(updated.envelope, shown.key), subject(b"{}", shown.key)) == (COMMIT, None)
 
 
 def test_another_key_is_told(shown):

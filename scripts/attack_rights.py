@@ -24,6 +24,7 @@ from attack_stage import (
     GOOD,
     STRANGER_UID,
     Answer,
+    Folder,
     NotHereError,
     Stage,
     SurvivedError,
@@ -151,6 +152,33 @@ def swap_after_approval(stage: Stage) -> str:
     bomb = stage.plant(("100664", b"z", folder(BASE).objects[0].oid))
     never = stage.person("POST", f"/v1/outbox/{bomb.body['proposal']}/approve", {"digest": bomb.body["digest"]})
     return both(own, swapped, wrong, denied(never, "conflict"), "delivered is what was approved")
+
+
+def overwritten_people(stage: Stage) -> str:
+    """A person pushed to the pull request's branch; an update, a retry and a second proposal would undo it."""
+    task = stage.task()
+    stage.grant(task, uses=5)
+    first = stage.offer(GOOD, task)
+    branch, ours = first.body["branch"], first.body["commit"]
+    theirs = folder({**BASE, **GOOD, "notes.txt": b"a person wrote this\n"})
+    made = stage.git("commit-tree", "-p", ours, "-m", "mine", _in_forge(stage, theirs))
+    stage.git("update-ref", f"refs/heads/{branch}", made)
+    stage.own()
+    stage.delivered[branch] = made
+    stage.known_refs[f"refs/pull/{first.body['number']}/head"] = ours
+    said = []
+    for number, base in enumerate((ours, stage.grant(task)["base_commit"])):
+        more = {"src/clamp.py": b"# SPDX-License-Identifier: MIT\ndef clamp():\n    return %d\n" % number}
+        answer = stage.offer(more, task, id=f"{task}-u{number}", update=True, base_commit=base)
+        said.append(f"{answer.status} {answer.kind} {', '.join(sorted(answer.rules))}".strip())
+        require(holds=answer.kind != "receipt", otherwise="the update was delivered")
+    require(holds=stage.refs()[f"refs/heads/{branch}"] == made, otherwise="a person's commit was overwritten")
+    return both(*said)
+
+
+def _in_forge(stage: Stage, made: Folder) -> str:
+    stage.give(made.root, *made.objects)
+    return made.root.oid
 
 
 def persons_verbs(stage: Stage) -> str:
@@ -402,6 +430,7 @@ RIGHTS = (
     Attack("another task, base, repository, branch", "1.4; securefix", other_places),
     Attack("proposal id used again", "1.4 replay", replayed_id),
     Attack("swap after approval", "1.4; OneKey #10922", swap_after_approval),
+    Attack("a person's commit overwritten", "3 create-only push", overwritten_people),
     Attack("a person's verbs, and a token", "1.4", persons_verbs),
     Attack("kill switch bypassed", "3 kill switch", kill_switch),
     Attack("names as options, paths, commands, refs", "1.4; gogs GHSA-2grc-qr7q-6m36", injected_names),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from broker.followup.status import Sticky
 from broker.followup.taking import Taking
 from broker.followup.watching import Watching
 
+CATCH_UP = 30.0  # seconds between two looks of one round
 TIDY = 6 * 3600.0  # seconds between two tidyings of a mirror
 
 
@@ -22,14 +24,20 @@ class Follower:
     def __init__(self, followed: Followed) -> None:
         self._of = followed
         self._tidied = 0.0
+        self._round = 0.0  # since when each open pull request is to be looked at once
         recorder = Recorder(followed.name, followed.audit, followed.clock)
         self._taking = Taking(followed, recorder)
         self._watching = Watching(followed, recorder, Sticky(followed))
 
-    def look(self) -> None:
-        """One look at everything that the settings want followed; none of the forge's time if that is nothing."""
+    def look(self, hinted: bool = False) -> None:  # noqa: FBT001, FBT002 - the poller's own word
+        """One look at everything that the settings want followed; none of the forge's time if that is nothing.
+
+        A hint begins a round anew: it may be about a pull request that was looked at just before.
+        """
         self._of.newest()
         now = self._of.clock()
+        if hinted or not self._watching.behind(self._round):
+            self._round = now
         if now - self._tidied >= TIDY:
             self._tidied = now
             self._of.tidy()
@@ -38,21 +46,17 @@ class Follower:
             self._taking.look()
         self._watching.look()
 
+    def pause(self) -> float:
+        """Seconds until the next look: shorter while some pull requests of this round were not looked at."""
+        seconds = self._of.settings().follow.poll_seconds
+        return min(seconds, CATCH_UP) if self._watching.behind(self._round) else seconds
+
 
 class Followup:
     """All of them. ``start`` and ``close`` once each; ``hint`` from any thread."""
 
     def __init__(self, followed: tuple[Followed, ...], fenced: Callable[[FencedError], None]) -> None:
-        self._pollers = {
-            one.name: Poller(
-                one.name,
-                Follower(one).look,
-                lambda one=one: one.settings().follow.poll_seconds,  # type: ignore[misc]
-                lambda reason, one=one: _report(one, reason),  # type: ignore[misc]
-                fenced=fenced,
-            )
-            for one in followed
-        }
+        self._pollers = {one.name: _poller(one, fenced) for one in followed}
 
     def start(self) -> None:
         """Begins to look."""
@@ -72,6 +76,11 @@ class Followup:
         until = time.monotonic() + patience
         for poller in self._pollers.values():
             poller.close(max(0.0, until - time.monotonic()))
+
+
+def _poller(one: Followed, fenced: Callable[[FencedError], None]) -> Poller:
+    follower = Follower(one)
+    return Poller(one.name, follower.look, follower.pause, functools.partial(_report, one), fenced=fenced)
 
 
 def _report(one: Followed, reason: str) -> None:

@@ -16,7 +16,7 @@ MAX_WAIT = 3600.0
 
 
 class Poller:
-    """``look`` is called until `stop`; ``pause`` gives the seconds between two looks.
+    """``look`` is called until `stop`, and told whether a hint came; ``pause`` gives the seconds between two looks.
 
     ``report`` is told why a look failed, once per reason, and with no reason of the first that did not any more.
     ``fenced`` is called when another broker has taken over; then it is over here.
@@ -25,7 +25,7 @@ class Poller:
     def __init__(
         self,
         name: str,
-        look: Callable[[], None],
+        look: Callable[[bool], None],
         pause: Callable[[], float],
         report: Callable[[str], None],
         *,
@@ -81,8 +81,8 @@ class Poller:
         """One look; how long to wait for the next, and whether a hint may not shorten that."""
         try:
             with self._bell:
-                self._hinted = False
-            self._look()
+                hinted, self._hinted = self._hinted, False
+            self._look(hinted)
         except FencedError:
             raise
         except ForgeError as error:

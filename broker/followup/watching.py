@@ -44,6 +44,10 @@ class Watching:
         left = [own for own in of.own() if own.number not in over]
         return tuple(sorted(left, key=lambda own: self._looked_at(own.number)))
 
+    def behind(self, since: float) -> bool:
+        """Whether one of them was not looked at since then."""
+        return any(self._looked_at(own.number) < since for own in self.open_ones()[:1])
+
     def _looked_at(self, number: int) -> float:
         known = self._of.ledger.watched(self._of.name, number)
         return known.looked if known else 0.0

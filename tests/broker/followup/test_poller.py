@@ -17,12 +17,14 @@ class Looks:
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.hinted: list[bool] = []
         self.errors: list[Exception] = []
         self.reports: list[str] = []
         self.gate: threading.Event | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, hinted: bool) -> None:
         self.times.append(time.monotonic())
+        self.hinted.append(hinted)
         if self.gate is not None:
             self.gate.wait(5)
         if self.errors:
@@ -67,6 +69,7 @@ def test_a_hint_shortens_the_wait(start: Start, looks: Looks) -> None:
     looks.until(1)
     poller.hint()
     looks.until(2)
+    assert looks.hinted == [False, True]
 
 
 def test_a_flood_of_hints_makes_one_look_a_gap(start: Start, looks: Looks) -> None:

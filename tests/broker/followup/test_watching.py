@@ -215,6 +215,24 @@ def test_one_that_always_fails_does_not_hide_the_others(world: Any) -> None:
     assert "review" in world.kinds()
 
 
+def test_a_hint_is_followed_by_a_look_at_every_open_pull_request(world: Any) -> None:
+    world.follow = {"poll_seconds": 3600}
+    for number in range(1, 9):
+        world.pull(number, task=f"t{number}")
+    for _ in range(3):
+        world.look()
+    assert world.follower.pause() == 3600
+    world.tracker.review(5, "alice", "look")
+    world.now += 1
+    world.follower.look(True)
+    looks = 1
+    while world.follower.pause() < 3600:
+        world.look(seconds=30)
+        looks += 1
+    assert looks == 3
+    assert world.kinds() == ["review"]
+
+
 def test_a_kill_at_the_event_leaves_one_event_and_every_word(world: Any) -> None:
     class Killed(BaseException):
         pass

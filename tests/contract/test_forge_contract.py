@@ -29,6 +29,8 @@ from tests.forges.stand_in import TOKEN, Fault
 KINDS = ("local", "pretend", *REMOTE_KINDS)
 TRANSPORT = ("gitea", *(pytest.param(kind, marks=pytest.mark.slow) for kind in REMOTE_KINDS if kind != "gitea"))
 MARKER = "<!-- swarm:status=t1 -->"
+# GitHub's own tests attack it in the same ways.
+AWAY = [pytest.param(kind, marks=pytest.mark.slow if kind == "github" else ()) for kind in REMOTE_KINDS]
 
 
 class Bench:
@@ -145,7 +147,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, make_remote: Make) -> 
     return {"local": LocalBench, "pretend": PretendBench}[request.param](tmp_path)
 
 
-@pytest.fixture(params=REMOTE_KINDS)
+@pytest.fixture(params=AWAY)
 def away(request: pytest.FixtureRequest, tmp_path: Path, make_remote: Make) -> RemoteBench:
     """Forges that are elsewhere: answers get lost, other people are there too."""
     return RemoteBench(tmp_path, make_remote(request.param))

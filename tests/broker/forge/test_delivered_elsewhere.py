@@ -14,7 +14,11 @@ from tests.forges.whole import MakeWhole, Whole
 HOSTILE = "Closes #7.\n\n/merge\n/approve\n/label ~security\n> /close\n@ann <!-- hidden --> ![x](http://evil/x.png)"
 
 
-@pytest.fixture(params=REMOTE_KINDS)
+# GitLab is the most dangerous to have words on; the others take the same way, and longer together.
+KINDS = [pytest.param(kind, marks=() if kind == "gitlab" else pytest.mark.slow) for kind in REMOTE_KINDS]
+
+
+@pytest.fixture(params=KINDS)
 def whole(request: pytest.FixtureRequest, make_whole: MakeWhole) -> Whole:
     return make_whole(request.param)
 
@@ -56,7 +60,7 @@ def test_an_answer_that_was_lost_ends_in_one_pull_request(whole):
     assert (whole.here.count(), len(whole.here.project.bare.arrived())) == (1, 1)
 
 
-@pytest.mark.parametrize("kind", ["gitea", "gitlab"])  # GitHub's is looked at for seconds: see tests/forges
+@pytest.mark.parametrize("kind", KINDS[1:])  # GitHub's is looked at for seconds: see tests/forges
 def test_a_forge_that_fails_is_finished_by_the_next_broker_once(make_whole, kind):
     whole = make_whole(kind)
     whole.here.project.faults.append(Fault("POST", NEW_PULL, 500))

@@ -93,7 +93,7 @@ _RULES = (
         r"GH013|GH006|repository rule violations|protected branch|branch is protected|not allowed to (push|force push)"
         r"|pre-receive hook declined|TF402455",
         "a rule of the forge protects this branch",
-        "let the credential create branches under the broker's prefix (docs/broker-github.md, branch rules)",
+        "let the credential create branches under the broker's prefix (the forge's page in docs/ tells how)",
     ),
     _rule(
         Reason.INVALID,

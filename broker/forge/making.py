@@ -12,13 +12,14 @@ from broker.errors import ConfigError, ForgeError
 from broker.forge.base import Forge, Tracker
 from broker.forge.gitea.making import gitea
 from broker.forge.github.making import github
+from broker.forge.gitlab.making import gitlab
 from broker.forge.local import LocalForge
 from broker.forge.local_tracker import LocalTracker
 from broker.forge.rest.pace import Paces
 from broker.scope import Lend
 
 Parts = tuple[Forge, Tracker]
-_REMOTE: Mapping[ForgeKind, Callable[..., Parts]] = {"github": github, "gitea": gitea}
+_REMOTE: Mapping[ForgeKind, Callable[..., Parts]] = {"github": github, "gitea": gitea, "gitlab": gitlab}
 
 
 def forge_of(

@@ -120,6 +120,7 @@ def _redact_logging(redactor: Redactor) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(redactor))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # whoever can connect could fill the disk with warnings
 
 
 def _report(service: Service, event: str, fields: Mapping[str, str]) -> None:

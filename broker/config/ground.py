@@ -52,6 +52,11 @@ def trusted(path: Path, uid: int) -> str | None:
     return _changeable(path.resolve(), uid)
 
 
+def folder(path: Path, uid: int) -> str | None:
+    """Why the broker, run as ``uid``, must not put a socket into this folder; None if it may."""
+    return _changeable(path.resolve(), uid)
+
+
 def _changeable(path: Path, uid: int) -> str | None:
     for place in (path, *path.parents):
         info = place.stat()

@@ -9,7 +9,7 @@ from typing import IO
 
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from broker.errors import (
@@ -66,6 +66,8 @@ async def read_body(request: Request, limit: int) -> bytes:
                 size += len(chunk)
                 if size > limit:
                     raise HTTPException(413, f"the body has more than {limit} bytes")
+    except ClientDisconnect:
+        raise HTTPException(400, "the body ended before it was whole") from None
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {_BODY_SECONDS:g} s") from None
     return b"".join(parts)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from broker.config import ground
 from broker.errors import ConfigError
 
 CONNECTIONS = 64
@@ -90,6 +91,8 @@ def _prepare(path: Path) -> None:
     if path.parent.stat().st_mode & 0o022:
         mend = f"chmod go-w {path.parent}"
         raise ConfigError(f"others can write to {path.parent} and put a socket of their own there", mend)
+    if problem := ground.folder(path.parent, os.geteuid()):
+        raise ConfigError(f"the socket's folder {path.parent} {problem}", "a folder of its own, such as below /run")
     if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
         path.unlink()  # the lock on the state folder says that no living broker listens there
 

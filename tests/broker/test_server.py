@@ -344,6 +344,29 @@ def test_a_coordinator_that_holds_all_its_connections_does_not_hold_up_a_person(
         assert b"503" in held.recv(100)
 
 
+def test_nonsense_and_bodies_that_are_cut_leave_no_line_in_the_output(running):
+    for said in (
+        b"\x16\x03\x01 nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/propose HTTP/1.1\r\nHost: b\r\nContent-Length: 500\r\n\r\nSWP1",
+        b"GET /v1/events?wait=20&after=0 HTTP/1.1\r\nHost: b\r\n\r\n",
+    ):
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(running.socket))
+            caller.sendall(said)
+            time.sleep(0.2)
+    assert running.call("GET", "/v1/health").status_code == 200
+    lines = [line for line in running.end().splitlines() if not line.startswith(("warning: ", "swarm-broker: "))]
+    assert lines == []
+
+
+@pytest.mark.root
+def test_a_socket_folder_of_another_user_stops_the_start(make_running, tmp_path):
+    (tmp_path / "run").mkdir(mode=0o755)
+    os.chown(tmp_path / "run", 4242, -1)
+    assert "can be changed by uid 4242" in start_fails(make_running())
+
+
 def test_the_end_does_not_wait_for_whoever_waits_for_events(running):
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(running.call, "GET", "/v1/events?after=0&wait=30")

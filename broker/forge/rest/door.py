@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential, wait_random
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential, wait_random
 
 from broker.errors import AbsentError, ForgeError
 from broker.forge.rest.address import Address, lower, next_query
@@ -150,12 +150,11 @@ class Door:
             stop=stop_after_attempt(self._bounds.tries),
             wait=wait_exponential(multiplier=self._bounds.pause, max=8.0) + wait_random(0, self._bounds.pause),
             retry=retry_if_exception_type(_Passing),
+            reraise=True,
         )
         try:
             return attempts(self._once, visit, call)
-        except RetryError as error:
-            last = error.last_attempt.exception()
-            assert isinstance(last, _Passing)  # noqa: S101 - nothing else is tried again
+        except _Passing as last:
             raise last.error from None
 
     def _once(self, visit: Visit, call: Call) -> Reply:

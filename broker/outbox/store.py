@@ -50,7 +50,10 @@ class OutboxStore:
         # What version 1 kept has no digest yet, and a person needs one to approve it.
         for row in self.database.rows("SELECT * FROM proposals WHERE digest = '' AND size > 0"):
             old = kept(row)
-            name = digest(old.repository, decode_proposal(self._file(old.id).read_bytes())[0])
+            try:
+                name = digest(old.repository, decode_proposal(self._file(old.id).read_bytes())[0])
+            except (OSError, ValueError):
+                continue  # whoever asks for it is told
             verdict = old.verdict.model_copy(update={"digest": name}) if isinstance(old.verdict, Refusal) else None
             text = verdict.model_dump_json() if verdict else None
             self.database.write("UPDATE proposals SET digest = ?, verdict = ? WHERE id = ?", name, text, old.id)
@@ -193,19 +196,26 @@ class OutboxStore:
 
     def content(self, proposal: Kept) -> tuple[Proposal, bytes]:
         """The words (without the capability) and the pack, as they arrived. Raises AbsentError once they are gone."""
+        mend = "find out who wrote to the state folder; discard the proposal"
         try:
             words, pack = decode_proposal(self._file(proposal.id).read_bytes())
         except FileNotFoundError:
             raise AbsentError(f"the content of proposal {proposal.id!r} is no longer kept") from None
+        except (OSError, ValueError):
+            raise BrokerError(f"the content of proposal {proposal.id!r} cannot be read any more", mend) from None
         if digest(proposal.repository, words) != proposal.digest:
-            mend = "find out who wrote to the state folder; discard the proposal"
             raise BrokerError(f"the content of proposal {proposal.id!r} is not what arrived", mend)
         return words, pack
 
     def show(self, proposal: str) -> KeptProposal:
-        """One proposal for a person."""
+        """One proposal for a person; without its words where they are gone or not what arrived, which is then said."""
         found = self.get(proposal)
-        return shown(found, self.content(found)[0] if found.size else None)
+        if not found.size:
+            return shown(found, None)
+        try:
+            return shown(found, self.content(found)[0])
+        except BrokerError as error:
+            return shown(found, None).model_copy(update={"reason": str(error)})
 
     def listing(self) -> Outbox:
         """All that is kept, newest first."""

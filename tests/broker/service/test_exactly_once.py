@@ -166,5 +166,20 @@ def test_content_that_was_changed_on_disk_is_never_delivered(forged):
     assert "is not what arrived" in said[0].fields["reason"]
 
 
+@pytest.mark.parametrize("left", [b"", b"SWP1", b"\xff" * 4000])
+def test_content_that_was_damaged_on_disk_stops_neither_the_start_nor_the_others(forged, left):
+    house, forge = forged()
+    forge.before["push"] += [ForgeError("down")] * 2
+    for task in ("t1", "t2"):
+        with pytest.raises(ForgeError):
+            house.offer(house.good, task)
+    (house.config.state / "outbox" / "t1-p.proposal").write_bytes(left)
+    with contextlib.closing(restarted(house, forge)) as service:
+        assert isinstance(service.proposals.status("t2-p"), Receipt)
+        assert "cannot be read any more" in service.log(0).model_dump_json()
+        assert "cannot be read any more" in service.proposals.kept("t1-p").reason
+        service.proposals.discard("t1-p", by_uid=0)
+
+
 def test_steps_are_as_many_as_are_written_down():
     assert NAMES == ("rebuilt", "branch", "compared", "pull-request", "dressed", "status", "provenance")

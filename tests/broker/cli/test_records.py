@@ -22,10 +22,23 @@ def _names():
 
 
 @pytest.fixture
-def delivered(propose, offered, _names):
+def fresh(propose, offered, _names):
     """A pull request of this test's own: its receipt."""
     name = f"proved{next(_names)}"
     return propose(offered(name, {f"{name}.txt": b"hello\n"}))
+
+
+@pytest.fixture(scope="session")
+def _shared():
+    return []
+
+
+@pytest.fixture
+def delivered(request, _shared):
+    """A pull request that is only looked at: its receipt, the same for all such tests."""
+    if not _shared:
+        _shared.append(request.getfixturevalue("fresh"))
+    return _shared[0]
 
 
 def verified(out):
@@ -38,19 +51,19 @@ def test_a_pull_request_is_verified_from_the_forge_to_the_sealed_tree(swarm_brok
     assert verified(out) == dict.fromkeys(("signature", "statement", "commit", "tree", "parent", "head"), "ok")
 
 
-def test_a_commit_that_somebody_added_afterwards_is_told(folder, swarm_broker, delivered):
+def test_a_commit_that_somebody_added_afterwards_is_told(folder, swarm_broker, fresh):
     git = ["git", f"--git-dir={folder}/demo.git", "-c", "user.name=x", "-c", "user.email=x@x"]
     tree = subprocess.run(
-        [*git, "rev-parse", f"{delivered['commit']}^{{tree}}"], capture_output=True, text=True, check=True
+        [*git, "rev-parse", f"{fresh['commit']}^{{tree}}"], capture_output=True, text=True, check=True
     )
     made = subprocess.run(
-        [*git, "commit-tree", tree.stdout.strip(), "-p", delivered["commit"], "-m", "more"],
+        [*git, "commit-tree", tree.stdout.strip(), "-p", fresh["commit"], "-m", "more"],
         capture_output=True,
         text=True,
         check=True,
     )
-    subprocess.run([*git, "update-ref", f"refs/heads/{delivered['branch']}", made.stdout.strip()], check=True)
-    code, out, _err = swarm_broker("verify", delivered["pull_request"])
+    subprocess.run([*git, "update-ref", f"refs/heads/{fresh['branch']}", made.stdout.strip()], check=True)
+    code, out, _err = swarm_broker("verify", fresh["pull_request"])
     assert code == 1
     seen = verified(out)
     assert (seen["signature"], seen["commit"], seen["parent"], seen["head"]) == ("ok", "NOT", "NOT", "NOT")
@@ -169,11 +182,11 @@ def test_a_hostile_clone_has_no_say_and_a_work_tree_of_one_is_read(swarm_broker,
     assert not trap.exists()
 
 
-def test_a_pull_request_whose_branch_is_gone_is_still_verified(folder, swarm_broker, delivered):
-    assert swarm_broker("verify", delivered["pull_request"])[0] == 0
+def test_a_pull_request_whose_branch_is_gone_is_still_verified(folder, swarm_broker, fresh):
+    assert swarm_broker("verify", fresh["pull_request"])[0] == 0
     git = ["git", f"--git-dir={folder}/demo.git"]
-    subprocess.run([*git, "update-ref", "-d", f"refs/heads/{delivered['branch']}"], check=True)
-    assert swarm_broker("verify", delivered["pull_request"])[0] == 0
+    subprocess.run([*git, "update-ref", "-d", f"refs/heads/{fresh['branch']}"], check=True)
+    assert swarm_broker("verify", fresh["pull_request"])[0] == 0
 
 
 def test_a_pull_request_is_found_by_its_address():

@@ -1,7 +1,7 @@
 """A stand-in for a GitHub Enterprise, after GitHub's own API description: pulls, issues, reviews, checks, ETags.
 
 A second pull request for a branch is a 422 that says so; one reviewer who is none refuses all; who cannot be assigned
-is left out without a word; lists are paged by Link; an archived repository is a 403. One API is one file, so a long one.
+is left out without a word; lists are paged by Link; an archived repository is a 403. One API is one file: a long one.
 """
 
 from __future__ import annotations

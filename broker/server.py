@@ -161,32 +161,37 @@ def build(
     settings as they are now.
     """
     redactor = redactor or Redactor()
-    audit = Audit(config.state / "audit.log", redact=redactor)
-    vault = Vault(config.state, redactor, audit.append)
-    if forges is None or trackers is None:
-        paces = Paces()
-        made = {
-            name: forge_of(name, config, _lends(name, settings, vault), paces, redactor)
-            for name, settings in config.repositories.items()
-        }
-        forges = {name: forge for name, (forge, _) in made.items()}
-        trackers = {name: tracker for name, (_, tracker) in made.items()}
-    watch = planted(config.canary, config.state, audit.append) if config.canary else None
-    mint = Mint(vault.signing_key())
-    provenance = Provenance(config.state, Signer(vault.provenance_key()))
-    service = assemble(
-        current or (lambda: config),
-        mint=mint,
-        audit=audit,
-        provenance=provenance,
-        forges=forges,
-        trackers=trackers,
-        watch=watch or never,
-        fenced=_give_way,
-    )
+    with contextlib.ExitStack() as opened:
+        audit = Audit(config.state / "audit.log", redact=redactor)
+        opened.callback(audit.close)
+        vault = Vault(config.state, redactor, audit.append)
+        if forges is None or trackers is None:
+            forges, trackers = _made(config, vault, redactor)
+        watch = planted(config.canary, config.state, audit.append) if config.canary else None
+        service = assemble(
+            current or (lambda: config),
+            mint=Mint(vault.signing_key()),
+            audit=audit,
+            provenance=Provenance(config.state, Signer(vault.provenance_key())),
+            forges=forges,
+            trackers=trackers,
+            watch=watch or never,
+            fenced=_give_way,
+        )
+        opened.pop_all()  # the service closes it from now on
     if watch is not None:
         watch.stop_by(functools.partial(_stop_all, service))
     return service
+
+
+def _made(config: BrokerConfig, vault: Vault, redactor: Redactor) -> tuple[Mapping[str, Forge], Mapping[str, Tracker]]:
+    """Every repository's forge and tracker."""
+    paces = Paces()
+    made = {
+        name: forge_of(name, config, _lends(name, settings, vault), paces, redactor)
+        for name, settings in config.repositories.items()
+    }
+    return {name: forge for name, (forge, _) in made.items()}, {name: tracker for name, (_, tracker) in made.items()}
 
 
 def forge_for(name: str, config: BrokerConfig) -> Forge:

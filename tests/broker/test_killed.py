@@ -153,6 +153,7 @@ def assert_once(place: Place, wanted: dict[str, tuple[str, tuple[str, str, str]]
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.timeout(600)  # some thirty processes, one after another
 def test_a_broker_killed_at_any_row_of_a_delivery_leaves_one_branch_and_one_pull_request(place):
     wanted = {}
     for number, moment in enumerate(NEW):
@@ -165,6 +166,7 @@ def test_a_broker_killed_at_any_row_of_a_delivery_leaves_one_branch_and_one_pull
     assert_once(place, wanted)
 
 
+@pytest.mark.timeout(600)  # some thirty processes, one after another
 def test_a_broker_killed_at_any_row_of_an_update_moves_the_branch_once(place):
     wanted = {}
     for number, moment in enumerate(UPDATES):

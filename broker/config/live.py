@@ -38,7 +38,7 @@ class Live:
         self._reports: list[Report] = []
         self._looked = clock()
         self._mark: _Mark = ()  # so that a change between its first reading and now is seen
-        self._digest = ""
+        self._told = ""
 
     @classmethod
     def fixed(cls, config: BrokerConfig) -> Live:
@@ -67,20 +67,18 @@ class Live:
         mark = _mark(path)
         if mark == self._mark:
             return None
-        self._mark = mark
         try:
             text = read_private(path)
-            digest = hashlib.sha256(text).hexdigest()
-            if digest == self._digest:
-                return None
-            self._digest = digest
             fresh = parse(path, text)
             _require_live(self._config, fresh)
             _require_safe_hooks(fresh)
-        except ConfigError as error:
-            return "config-kept", {"reason": str(error)[:1000], "mend": error.mend}
+        except ConfigError as error:  # looked at again: what is wrong may lie outside the file, as a hook's mode
+            again, self._told = str(error) == self._told, str(error)
+            return None if again else ("config-kept", {"reason": str(error)[:1000], "mend": error.mend})
+        self._mark, self._told = mark, ""
         changed = differences(self._config, fresh)
         self._config = fresh
+        digest = hashlib.sha256(text).hexdigest()
         return ("config-reloaded", {"changed": _words(changed), "sha256": digest}) if changed else None
 
 

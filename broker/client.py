@@ -206,10 +206,17 @@ class Client:
             raise UnreachableError(f"no broker answers on {self._socket} ({error})", mend) from None
         if answer.status_code == 200:
             return answer.content
-        try:
-            raise TurnedDownError(Problem.model_validate_json(answer.content))
-        except ValidationError:
-            raise TurnedDownError(Problem(code=str(answer.status_code), message=answer.text[:500])) from None
+        raise TurnedDownError(_problem(answer))
+
+
+def _problem(answer: httpx.Response) -> Problem:
+    """Why not. The server under the broker speaks plain text: 503 where more are connected than it takes."""
+    try:
+        return Problem.model_validate_json(answer.content)
+    except ValidationError:
+        if answer.status_code == 503:
+            return Problem(code="busy", message="the broker has all the connections it takes", mend="try again soon")
+        return Problem(code=str(answer.status_code), message=answer.text[:500])
 
 
 def _part(name: str) -> str:

@@ -10,7 +10,6 @@ BrokerError
 ├── BudgetError        what a repository may take for now is used up, or it is closed at this hour
 ├── FencedError        another broker has taken over what this one works on; it must stop
 ├── OutboxFullError    nothing more can be kept before a person has looked
-├── BusyError          too much is under way at this moment
 ├── GitError           a git run that failed or broke its limits
 ├── ForgeError         the forge did not do what was asked
 ├── ProvenanceError    a statement, envelope or key that is not what it should be
@@ -66,10 +65,6 @@ class FencedError(BrokerError):
 
 class OutboxFullError(BrokerError):
     """Nothing more can be kept before a person has looked."""
-
-
-class BusyError(BrokerError):
-    """Too much is under way at this moment."""
 
 
 class GitError(BrokerError):

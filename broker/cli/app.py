@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 refused by policy, or a check that does not hold; 2 wrong usage; 3 configuration; 4 no broker
 answers; 5 no right, or no good capability; 6 the log's chain or a signature is broken; 7 the broker, git or the forge
-failed; 8 unknown name or conflict; 9 not now: stopped by a person, over a budget, or full.
+failed; 8 unknown name or conflict; 9 not now: stopped by a person, over a budget, busy or full.
 """
 
 from __future__ import annotations

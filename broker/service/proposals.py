@@ -10,7 +10,6 @@ from broker.errors import (
     AbsentError,
     BrokerError,
     BudgetError,
-    BusyError,
     ConflictError,
     FencedError,
     ForgeError,
@@ -27,7 +26,7 @@ from broker.service.ward import Desk, Ward
 from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
 
 _MAX_FILES_SHOWN = 1000
-_SHUTS = (ForgeError, StoppedError, BudgetError, BusyError)  # what every proposal for the repository would meet
+_SHUTS = (ForgeError, StoppedError, BudgetError)  # what every proposal for the repository would meet
 
 
 class Proposals:

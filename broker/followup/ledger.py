@@ -215,12 +215,6 @@ class Ledger:
         rows = self._rows("SELECT * FROM pulls WHERE repository = ? AND number = ?", repository, number)
         return _watched(rows[0]) if rows else None
 
-    def watched_for(self, repository: str, task: str) -> Watched | None:
-        """The same by its task."""
-        query = "SELECT * FROM pulls WHERE repository = ? AND task = ? ORDER BY number DESC LIMIT 1"
-        rows = self._rows(query, repository, task)
-        return _watched(rows[0]) if rows else None
-
     def over(self, repository: str) -> frozenset[int]:
         """Numbers of those that were merged or closed."""
         rows = self._rows("SELECT number FROM pulls WHERE repository = ? AND over = 1", repository)

@@ -114,10 +114,3 @@ async def _read(request: Request) -> bytes | None:
     except (TimeoutError, ClientDisconnect):
         return None
     return b"".join(parts)
-
-
-def application(
-    secret: Callable[[], bytes], names: Callable[[], Collection[str]], hint: Callable[[str], None]
-) -> Starlette:
-    """The listener as an application; see `Webhook`."""
-    return Webhook(secret, names, hint).app()

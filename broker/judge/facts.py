@@ -95,7 +95,7 @@ class _Walk:
     def _entries(self, oid: str | None) -> list[Entry]:
         # No more is parsed than may be looked at: one folder can hold a million names.
         left = max(0, self._entries_left) + 1
-        entries = [] if oid is None else list(itertools.islice(_parse(self._read(oid), len(oid) // 2), left))
+        entries = [] if oid is None else list(itertools.islice(parse_tree(self._read(oid), len(oid) // 2), left))
         self._entries_left -= len(entries) + 1
         if self._entries_left < 0:
             raise _BudgetSpentError("the tree has more entries than the broker looks at")
@@ -161,12 +161,8 @@ class _Walk:
             self.facts.findings.append(Finding(rule=rule, severity=severity, message=said, path=path, mend=mend))
 
 
-def parse_tree(data: bytes, hash_bytes: int) -> list[Entry]:
-    """The entries of a raw tree object. Raises ValueError if it is cut or malformed."""
-    return list(_parse(data, hash_bytes))
-
-
-def _parse(data: bytes, hash_bytes: int) -> Iterator[Entry]:
+def parse_tree(data: bytes, hash_bytes: int) -> Iterator[Entry]:
+    """The entries of a raw tree object, read as far as they are asked for. Raises ValueError if it is malformed."""
     at = 0
     while at < len(data):
         space, end = data.find(b" ", at, at + 8), data.find(b"\0", at)

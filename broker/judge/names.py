@@ -16,11 +16,6 @@ _OBEYED = {".git", ".gitmodules", ".gitattributes", ".gitignore", ".mailmap"}
 _EIGHT_THREE = re.compile(r"(?:git|gitmod|gitatt|gitign|mailma|gi[0-9a-f]{4})~\d+")
 
 
-def name_problems(name: bytes) -> list[str]:
-    """All of them, the fatal ones first; empty for an ordinary name."""
-    return [*name_faults(name), *name_oddities(name)]
-
-
 def name_faults(name: bytes) -> list[str]:
     """What no person may approve: not a name, a way out of the folder, a look-alike, something unseen."""
     try:

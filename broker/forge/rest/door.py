@@ -292,10 +292,6 @@ class Visit:
         """Changes something to what is given; the same again is the same."""
         return self.send(Call("PATCH", path, body=body, doing=doing))
 
-    def delete(self, path: str, *, doing: str) -> Reply:
-        """Takes something away."""
-        return self.send(Call("DELETE", path, doing=doing))
-
 
 class _Passing(Exception):  # noqa: N818 - no error of its own: it carries one that a later try may not meet
     def __init__(self, error: ForgeError) -> None:

@@ -13,14 +13,21 @@ from broker.judge.names import folded, name_faults, name_oddities, printable
     [
         ".git", "GIT~1", "gi7eba~1", "GITMOD~1", ".gitmodules ", ".gitattributes.", ".gitIgnore\u200c", "a:b", "a\\b",
         "PROGRA~1", "a\nb", "a\u202eb", "\ue000", "x" * 256, "..", "", "a/b", ".git:stream", ".mailmap...",
+        ".GIT", ".Git", "GIT~12", ".git ", ".git::$DATA", ".git\\x", ".g\u200cit", "\ufeff.git", "\uff0egit",
+        ".g\u0131t\u200d", ".", "a\x7f", "a\u2028b",
     ],
 )  # fmt: skip
 def test_a_name_that_is_never_good_is_fatal(name):
     assert name_faults(name.encode())
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"a\xc0\xaf", b"\xed\xa0\x80"])
+def test_a_name_that_is_not_utf8_is_fatal(name):
+    assert name_faults(name)
+
+
 @pytest.mark.parametrize(
-    "name", ["con", "NUL.txt", "lpt1", "com\u00b9", "CONIN$", "a?b", 'a"b', "trailing.", "-rf", "x "]
+    "name", ["con", "NUL.txt", "lpt1", "com\u00b9", "CONIN$", "a?b", 'a"b', "a|b", "trailing.", "-rf", "x "]
 )
 def test_a_name_that_trips_other_systems_is_only_odd(name):
     assert name_faults(name.encode()) == []
@@ -28,7 +35,22 @@ def test_a_name_that_trips_other_systems_is_only_odd(name):
 
 
 @pytest.mark.parametrize(
-    "name", [".gitmodules", ".GitIgnore", ".gitkeep", "gi.txt", "git", "a~b", "it's", "\u00e9", "v~x"]
+    "name",
+    [
+        ".gitmodules",
+        ".GitIgnore",
+        ".gitkeep",
+        "gi.txt",
+        "git",
+        "a~b",
+        "it's",
+        "\u00e9",
+        "v~x",
+        "日本",
+        "a b",
+        "digit",
+        "config",
+    ],
 )
 def test_an_ordinary_name_is_neither(name):
     assert name_faults(name.encode()) == name_oddities(name.encode()) == []

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ _OBJECT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CHUNK = 64 * 1024
 _MAX_COMMIT = 1 << 20
 _AT_A_TIME, _MAX_KNOWN = 200, 50_000  # so many lines fit a pipe both ways
+_AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,17 @@ class GitDir:
 
     def create(self, object_format: str = "sha1") -> None:
         """Makes it as an empty bare repository with no template, if it is not there yet; without starting a git."""
-        if (self.path / "HEAD").exists():
+        if self.exists:
             return
         for folder in ("objects/info", "objects/pack", "refs/heads"):
             (self.path / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.path / "config").write_text(own_config(object_format))
         (self.path / "HEAD").write_text("ref: refs/heads/none\n")  # last: it says that the rest is there
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was made."""
+        return (self.path / "HEAD").exists()
 
     @property
     def hash_bytes(self) -> int:
@@ -306,6 +312,20 @@ class Objects:
             raise GitError(f"object {oid} has {known[1]} bytes, more than {limit}")
         self._header("contents", oid)
         return self._take(known[1] + 1)[:-1]
+
+    def contents(self, wanted: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+        """The bytes of objects whose sizes `info` told, in order; a few are asked for ahead, since git answers slowly.
+
+        Nothing else may be asked before the last one was taken. Raises GitError if a size is not the told one.
+        """
+        for at in range(0, len(wanted), _AHEAD):
+            some = wanted[at : at + _AHEAD]
+            self._ask("contents", *(oid for oid, _ in some))
+            for oid, size in some:
+                told = self._answer(oid)
+                if told is None or told[1] != size:
+                    raise GitError(f"object {oid} does not have {size} bytes any more")
+                yield self._take(size + 1)[:-1]
 
     def tree_of(self, commit: str) -> str:
         """The tree of a commit. Raises GitError if it is not there."""

@@ -128,20 +128,27 @@ class _Inspector:
     def _read(self, changes: Sequence[Change], sizes: Mapping[str, int]) -> Iterator[Content]:
         """What the scans look at, one file at a time: nothing beyond the size that the policy speaks against anyway."""
         gone = {change.old_oid for change in changes if change.kind == "deleted"}
-        for change in changes:
-            size = sizes.get(change.new_oid or "")
-            if size is not None and size > self._policy.max_file_bytes:
-                continue
-            new = None if size is None else self._objects.read(change.new_oid or "", "blob", size)
-            yield Content(change.path, self._old(change), new, moved=change.new_oid in gone)
+        small = [change for change in changes if sizes.get(change.new_oid or "", 0) <= self._policy.max_file_bytes]
+        sides = [(self._old_size(change), sizes.get(change.new_oid or "")) for change in small]
+        wanted = [
+            (oid, size)
+            for change, (old, new) in zip(small, sides, strict=True)
+            for oid, size in ((change.old_oid, old), (change.new_oid, new))
+            if oid is not None and size is not None
+        ]
+        contents = self._objects.contents(wanted)
+        for change, (old_size, new_size) in zip(small, sides, strict=True):
+            old = b"" if old_size is None else next(contents)
+            new = None if new_size is None else next(contents)
+            yield Content(change.path, old, new, moved=change.new_oid in gone)
 
-    def _old(self, change: Change) -> bytes:
+    def _old_size(self, change: Change) -> int | None:
+        """None where there is nothing to read. A base file too large counts as empty: more is scanned, never less."""
         if change.old_oid is None or change.old_mode == SUBMODULE:
-            return b""
+            return None
         known = self._objects.info(change.old_oid)
-        # A base file too large to read counts as empty: more lines are scanned, never fewer.
         too_large = known is None or known[0] != "blob" or known[1] > 16 * self._policy.max_file_bytes
-        return b"" if too_large else self._objects.read(change.old_oid, "blob", 16 * self._policy.max_file_bytes)
+        return None if known is None or too_large else known[1]
 
 
 def _fatal(rule: str, message: str, mend: str, path: str | None = None) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import hashlib
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -131,7 +132,17 @@ def _watched(change: Change, policy: Policy) -> list[Finding]:
 
 
 def _first(path: str, patterns: Sequence[str]) -> str | None:
-    return next((pattern for pattern in patterns if matches(path, pattern)), None)
+    names, placed = _sorted_out(tuple(patterns))
+    if any(names.match(part) for part in _plain(path).split("/")) or any(matches(path, one) for one in placed):
+        return next((pattern for pattern in patterns if matches(path, pattern)), None)
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _sorted_out(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """One expression for all patterns of a name, since nearly every path matches none of them; and the others."""
+    names = [fnmatch.translate(_plain(pattern)) for pattern in patterns if "/" not in _plain(pattern)]
+    return re.compile("|".join(names) or r"(?!)"), tuple(pattern for pattern in patterns if "/" in _plain(pattern))
 
 
 def _kind(change: Change, policy: Policy) -> list[Finding]:

@@ -211,3 +211,12 @@ def test_only_named_branches_are_aimed_at(base, allowed):
 def test_a_policys_fingerprint_follows_its_content():
     assert fingerprint(Policy()) == fingerprint(Policy())
     assert fingerprint(Policy()) != fingerprint(Policy(max_files=7))
+
+
+@pytest.mark.parametrize("path", ["a/Makefile", "x/y.lock", "docs/a/b.md", "src/main.py", "A\uff0fB/c", "a/b\uff0fc"])
+@pytest.mark.parametrize("pattern", ["makefile", "*.lock", "docs/**", "src/*", "a\uff0fb", "b/c", "**", "*"])
+def test_many_patterns_at_once_say_what_each_says_alone(path, pattern):
+    policy = Policy(protected_paths=("nothing.here", pattern, "nor/there"), workflow_paths=(), watched_paths=())
+    change = Change(path, "modified", "100644", "100644", "a" * 40, "b" * 40)
+    rules = {finding.rule for finding in judge([change], {}, policy)}
+    assert ("protected-path" in rules) == matches(path, pattern)

@@ -125,7 +125,7 @@ def _redact_logging(redactor: Redactor) -> None:
 
 def _report(service: Service, event: str, fields: Mapping[str, str]) -> None:
     service.audit.append(event, **fields)
-    _say(f"{event}: {fields.get('reason') or fields.get('changed', '')}")
+    _say("; ".join(filter(None, (f"{event}: {fields.get('reason') or fields.get('changed', '')}", fields.get("mend")))))
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -75,11 +75,12 @@ class Live:
         except ConfigError as error:  # looked at again: what is wrong may lie outside the file, as a hook's mode
             again, self._told = str(error) == self._told, str(error)
             return None if again else ("config-kept", {"reason": str(error)[:1000], "mend": error.mend})
-        self._mark, self._told = mark, ""
-        changed = differences(self._config, fresh)
-        self._config = fresh
-        digest = hashlib.sha256(text).hexdigest()
-        return ("config-reloaded", {"changed": _words(changed), "sha256": digest}) if changed else None
+        changed, mended = differences(self._config, fresh), bool(self._told)
+        self._config, self._mark, self._told = fresh, mark, ""
+        if not changed and not mended:
+            return None
+        said = _words(changed) or "nothing: what is in force stands in the file again"
+        return "config-reloaded", {"changed": said, "sha256": hashlib.sha256(text).hexdigest()}
 
 
 Place = tuple[str, ...]

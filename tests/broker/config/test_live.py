@@ -148,6 +148,16 @@ def test_a_repository_is_not_taken_for_a_live_part_by_its_name(write, good, name
     assert stage.events() == ["config-kept"]
 
 
+def test_a_file_that_is_put_back_to_what_is_in_force_is_told(stage):
+    stage.write("wrong")
+    stage.look()
+    stage.write(stage.good)
+    for _ in range(3):
+        stage.look()
+    assert stage.events() == ["config-kept", "config-reloaded"]
+    assert "nothing" in stage.heard[1][1]["changed"]
+
+
 def test_a_wrong_file_that_is_only_touched_is_not_told_again(stage):
     stage.write("wrong")
     stage.look()

@@ -43,7 +43,8 @@ class Mirror:
             return self._fetched(branch, "nothing of this task was delivered yet, or its branch was removed")
 
     def _fetched(self, branch: str, mend: str) -> str:
-        self.git.create(self._forge.object_format())
+        if not self.git.exists:
+            self.git.create(self._forge.object_format())
         commit = self._forge.fetch(branch, self.git)
         if commit is None:
             raise AbsentError(f"there is no branch {branch!r} on the forge", mend)

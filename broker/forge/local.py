@@ -41,8 +41,10 @@ class LocalForge:
 
     def head(self, branch: str) -> str | None:
         """The commit that a branch is on now."""
-        self.object_format()
-        return self._git.commit_of(f"refs/heads/{branch}")
+        found = self._head(branch)
+        if found is None:
+            self.object_format()  # an unusable repository is not one without the branch
+        return found
 
     def fetch(self, branch: str, into: GitDir) -> str | None:
         """Brings the branch into ``into``; what the forge already holds is not checked again with fsck."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -27,6 +29,7 @@ BASE_FILES = {
     ".github/workflows/ci.yml": b"on: push\n",
     "run.sh": b"#!/bin/sh\n",
 }
+_NUMBERS = itertools.count()
 PEOPLE = {
     f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in (("NAME", "a"), ("EMAIL", "a@b"))
 }
@@ -197,24 +200,48 @@ def copy_of(template: Path, name: str, folder: Path) -> Store:
 Build = Callable[..., House]
 
 
-@pytest.fixture
-def build_house(tmp_path: Path, template: Path) -> Iterator[Build]:
-    """Makes houses; ``forge`` replaces the local forge, ``policy`` and the rest go to the settings."""
+@contextmanager
+def builder(folder: Path, template: Path) -> Iterator[Build]:
+    """Makes houses in a folder; ``forge`` replaces the local forge, ``policy`` and the rest go to the settings."""
     opened: list[Service] = []
 
     def make(
         *, forge: Callable[[Store], Forge] | None = None, policy: dict[str, object] | None = None, **more: object
     ) -> House:
-        origin = copy_of(template, "demo.git", tmp_path)
-        config = config_for(tmp_path, policy=policy, **more)
+        origin = copy_of(template, "demo.git", folder)
+        config = config_for(folder, policy=policy, **more)
         config.state.mkdir(mode=0o700, exist_ok=True)
         service = build(config) if forge is None else build(config, {"demo": forge(origin)}, {"demo": PretendTracker()})
         opened.append(service)
-        return House(tmp_path, config, service, origin, copy_of(template, "agent.git", tmp_path))
+        return House(folder, config, service, origin, copy_of(template, "agent.git", folder))
 
-    yield make
-    for service in opened:
-        service.close()
+    try:
+        yield make
+    finally:
+        for service in opened:
+            service.close()
+
+
+@pytest.fixture
+def build_house(tmp_path: Path, template: Path) -> Iterator[Build]:
+    """`builder` in the test's own folder."""
+    with builder(tmp_path, template) as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def court(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[House]:
+    """A house that many tests share, because it refuses what they offer: one grant, and a proposal id for each."""
+    with builder(tmp_path_factory.mktemp("court"), template) as make:
+        house = make()
+        house.grant(uses=100)
+        yield house
+
+
+@pytest.fixture
+def fresh_id() -> str:
+    """A proposal's id that no other test takes."""
+    return f"p{next(_NUMBERS)}"
 
 
 @pytest.fixture

@@ -60,8 +60,11 @@ def start(looks: Looks) -> Iterator[Start]:
 
 
 def test_it_looks_at_once_and_then_at_its_pace(start: Start, looks: Looks) -> None:
-    start(pause=0.02)
+    began = time.monotonic()
+    start(pause=0.1)
     looks.until(3)
+    assert looks.times[0] - began < 0.1
+    assert looks.times[2] - looks.times[0] >= 0.15  # the pause varies a little
 
 
 def test_a_hint_shortens_the_wait(start: Start, looks: Looks) -> None:

@@ -62,6 +62,8 @@ def test_a_capability_narrowed_to_no_use_is_good_for_none(store):
 
 def test_what_led_to_nothing_is_given_back(store):
     store.spend(rights(uses=1), "p1")
+    with pytest.raises(CapabilityError, match="used up"):
+        store.spend(rights(uses=1), "p2")
     store.refund(rights(), "p1")
     store.spend(rights(uses=1), "p2")
 

@@ -179,22 +179,22 @@ def test_a_grant_that_this_state_does_not_know_is_refused(house, reopened):
 @pytest.mark.parametrize(
     "base", ["", "-x", "../main", "main:x", "a b", "main\n", "refs@{0}", "x.lock", "a//b", "\u202emain", "HEAD^"]
 )
-def test_a_base_that_is_no_plain_branch_name_is_refused(house, base):
+def test_a_base_that_is_no_plain_branch_name_is_refused(court, base):
     with pytest.raises((ConflictError, AbsentError)):
-        house.service.grants.grant(GrantRequest(repository="demo", task="t", base=base or " "), "uid:0")
+        court.service.grants.grant(GrantRequest(repository="demo", task="t", base=base or " "), "uid:0")
 
 
 @pytest.mark.parametrize("task", ["a..b", "a.lock", "a."])
-def test_a_task_that_makes_no_plain_branch_name_is_refused(house, task):
+def test_a_task_that_makes_no_plain_branch_name_is_refused(court, task):
     with pytest.raises(ConflictError, match="not a branch name"):
-        house.service.grants.grant(GrantRequest(repository="demo", task=task), "uid:0")
+        court.service.grants.grant(GrantRequest(repository="demo", task=task), "uid:0")
 
 
-def test_an_unknown_base_or_repository_is_named(house):
+def test_an_unknown_base_or_repository_is_named(court):
     with pytest.raises(AbsentError, match="'nowhere'"):
-        house.service.grants.grant(GrantRequest(repository="demo", task="t", base="nowhere"), "uid:0")
+        court.service.grants.grant(GrantRequest(repository="demo", task="t", base="nowhere"), "uid:0")
     with pytest.raises(AbsentError, match="'other'"):
-        house.service.grants.grant(GrantRequest(repository="other", task="t"), "uid:0")
+        court.service.grants.grant(GrantRequest(repository="other", task="t"), "uid:0")
 
 
 def test_an_agents_branch_is_no_base(house):
@@ -262,19 +262,22 @@ def test_concurrent_grants_do_not_trip_over_each_other(house):
         ({}, "no-change"),
     ],
 )  # fmt: skip
-def test_policy_refuses(house, changes, rule):
-    verdict = house.offer(changes)
-    assert rule in house.rules(verdict)
-    assert "refs/heads/swarm/t1" not in house.branches()
+def test_policy_refuses(court, fresh_id, changes, rule):
+    verdict = court.offer(changes, id=fresh_id)
+    assert rule in court.rules(verdict)
+    assert "refs/heads/swarm/t1" not in court.branches()
 
 
-def test_all_findings_come_at_once(house):
-    verdict = house.offer({"package.json": b"{}\n", "l": ("120000", b"x"), "k.py": b"AKIAIOSFODNN7EXAMPLA\n"})
-    assert {"protected-path", "symlink", "secret"} <= house.rules(verdict)
+def test_all_findings_come_at_once(court, fresh_id):
+    changes = {"package.json": b"{}\n", "l": ("120000", b"x"), "k.py": b"AKIAIOSFODNN7EXAMPLA\n"}
+    verdict = court.offer(changes, id=fresh_id)
+    assert {"protected-path", "symlink", "secret"} <= court.rules(verdict)
 
 
-def test_every_finding_says_how_to_mend_it(house):
-    verdict = house.offer({"package.json": b"{}\n", "l": ("120000", b"x"), "b": b"\0", "x" * 300: b""})
+def test_every_finding_says_how_to_mend_it(court, fresh_id):
+    changes = {"package.json": b"{}\n", "l": ("120000", b"x"), "b": b"\0", "x" * 300: b""}
+    verdict = court.offer(changes, id=fresh_id)
+    assert len(verdict.findings) >= 4
     assert all(finding.mend for finding in verdict.findings)
 
 
@@ -313,9 +316,9 @@ def hostile(house, *entries):
         b"GITHUB~1",
     ],
 )  # fmt: skip
-def test_a_hostile_name_is_refused(house, name):
-    tree, pack = hostile(house, ("100644", name, None))
-    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) & {
+def test_a_hostile_name_is_refused(court, fresh_id, name):
+    tree, pack = hostile(court, ("100644", name, None))
+    assert court.rules(court.service.proposals.propose(court.proposal(tree, id=fresh_id), pack)) & {
         "bad-tree",
         "pack-rejected",
         "odd-name",
@@ -345,55 +348,57 @@ def test_a_hostile_name_is_refused(house, name):
         "folder as file",
     ],
 )
-def test_a_hostile_tree_is_refused(house, entries):
+def test_a_hostile_tree_is_refused(court, fresh_id, entries):
     if any(entry[2] == "4b825dc642cb6eb9a060e54bf8d69288fbee4904" for entry in entries):
-        house.agent.git("mktree")
-    tree, pack = hostile(house, *entries)
-    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) & {
+        court.agent.git("mktree")
+    tree, pack = hostile(court, *entries)
+    assert court.rules(court.service.proposals.propose(court.proposal(tree, id=fresh_id), pack)) & {
         "bad-tree",
         "pack-rejected",
         "unreadable",
     }
 
 
-def test_a_tree_bomb_is_stopped_early(house):
-    blob = house.agent.blob(b"x\n")
-    tree = house.agent.raw_tree(*(("100644", f"f{n}".encode(), blob) for n in range(10)))
+def test_a_tree_bomb_is_stopped_early(court, fresh_id):
+    blob = court.agent.blob(b"x\n")
+    tree = court.agent.raw_tree(*(("100644", f"f{n}".encode(), blob) for n in range(10)))
     oids = [tree]
     for _ in range(9):  # ten to the tenth paths
-        tree = house.agent.raw_tree(*(("40000", f"d{n}".encode(), tree) for n in range(10)))
+        tree = court.agent.raw_tree(*(("40000", f"d{n}".encode(), tree) for n in range(10)))
         oids.append(tree)
-    verdict = house.service.proposals.propose(house.proposal(tree), house.agent.pack_of(blob, *oids))
-    assert "too-large" in house.rules(verdict)
+    verdict = court.service.proposals.propose(court.proposal(tree, id=fresh_id), court.agent.pack_of(blob, *oids))
+    assert "too-large" in court.rules(verdict)
 
 
-def test_nesting_without_end_is_stopped(house):
-    blob = house.agent.blob(b"x\n")
-    tree, oids = house.agent.raw_tree(("100644", b"f", blob)), [blob]
+def test_nesting_without_end_is_stopped(court, fresh_id):
+    blob = court.agent.blob(b"x\n")
+    tree, oids = court.agent.raw_tree(("100644", b"f", blob)), [blob]
     for _ in range(80):
         oids.append(tree)
-        tree = house.agent.raw_tree(("40000", b"d", tree))
-    verdict = house.service.proposals.propose(house.proposal(tree), house.agent.pack_of(*oids, tree))
-    assert "too-large" in house.rules(verdict)
+        tree = court.agent.raw_tree(("40000", b"d", tree))
+    verdict = court.service.proposals.propose(court.proposal(tree, id=fresh_id), court.agent.pack_of(*oids, tree))
+    assert "too-large" in court.rules(verdict)
 
 
-def test_a_blob_bomb_is_refused_without_being_read(house):
-    tree = house.agent.tree(house.grant().base_commit, {"bomb.txt": b"\x20" * (40 << 20)})
-    pack = house.agent.pack(tree, house.grant().base_commit)
+def test_a_blob_bomb_is_refused_without_being_read(court, fresh_id):
+    tree = court.agent.tree(court.grant().base_commit, {"bomb.txt": b"\x20" * (40 << 20)})
+    pack = court.agent.pack(tree, court.grant().base_commit)
     assert len(pack) < 200_000
-    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) == {"pack-too-large"}
+    assert court.rules(court.service.proposals.propose(court.proposal(tree, id=fresh_id), pack)) == {"pack-too-large"}
 
 
 @pytest.mark.parametrize("pack", [b"garbage", b"PACK", b"PACK\0\0\0\2\xff\xff\xff\xff" + b"\0" * 64, b"\0" * 1000])
-def test_a_pack_of_garbage_is_refused(house, pack):
-    tree = house.agent.tree(house.grant().base_commit, house.good)
-    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack)) == {"pack-rejected"}
+def test_a_pack_of_garbage_is_refused(court, fresh_id, pack):
+    tree = court.agent.tree(court.grant().base_commit, court.good)
+    assert court.rules(court.service.proposals.propose(court.proposal(tree, id=fresh_id), pack)) == {"pack-rejected"}
 
 
-def test_a_pack_that_is_cut_is_refused(house):
-    tree = house.agent.tree(house.grant().base_commit, house.good)
-    pack = house.agent.pack(tree, house.grant().base_commit)
-    assert house.rules(house.service.proposals.propose(house.proposal(tree), pack[:-30])) == {"pack-rejected"}
+def test_a_pack_that_is_cut_is_refused(court, fresh_id):
+    tree = court.agent.tree(court.grant().base_commit, court.good)
+    pack = court.agent.pack(tree, court.grant().base_commit)
+    assert court.rules(court.service.proposals.propose(court.proposal(tree, id=fresh_id), pack[:-30])) == {
+        "pack-rejected"
+    }
 
 
 def test_a_pack_over_the_limit_is_refused_and_kept(build_house):
@@ -405,12 +410,12 @@ def test_a_pack_over_the_limit_is_refused_and_kept(build_house):
 
 
 @pytest.mark.parametrize("kind", ["unknown", "blob", "commit"])
-def test_a_tree_id_that_is_no_tree_is_refused(house, kind):
-    base = house.grant().base_commit
-    tree = house.agent.tree(base, house.good)
-    named = {"unknown": "1" * 40, "blob": house.agent.git("rev-parse", f"{tree}:src/clamp.py"), "commit": base}[kind]
-    verdict = house.service.proposals.propose(house.proposal(named), house.agent.pack(tree, base))
-    assert house.rules(verdict) == {"no-such-tree"}
+def test_a_tree_id_that_is_no_tree_is_refused(court, fresh_id, kind):
+    base = court.grant().base_commit
+    tree = court.agent.tree(base, court.good)
+    named = {"unknown": "1" * 40, "blob": court.agent.git("rev-parse", f"{tree}:src/clamp.py"), "commit": base}[kind]
+    verdict = court.service.proposals.propose(court.proposal(named, id=fresh_id), court.agent.pack(tree, base))
+    assert court.rules(verdict) == {"no-such-tree"}
 
 
 def test_content_of_another_branch_cannot_be_pulled_in_by_its_id(house):

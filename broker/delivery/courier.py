@@ -130,6 +130,8 @@ class Courier:
         expected = self._delivery.proposal.base_commit if self._delivery.proposal.update else None
         if head != expected:
             return self._lost()
+        if self._delivery.number is not None and (over := site.over(self._delivery.number)):
+            return over  # whatever was approved: a branch that a person is done with is left as it is
         self._tools.audit.append("push", proposal=self._delivery.kept.id, commit=self._commit, branch=branch,
                                  policy=self._delivery.policy)  # fmt: skip
         try:

@@ -54,7 +54,7 @@ class Site:
             return [Finding(rule="base-not-allowed", message=message, mend="the operator names it under policy.bases")]
         head = self.forge.head(base)
         if head is None:
-            return [Finding(rule="base-gone", message=f"the branch {base} is gone", mend="submit it on another base")]
+            return [base_gone(f"the branch {base} is gone")]
         if head != self.rights.base_commit:
             message = f"{base} has moved on since this was begun"
             return [Finding(rule="base-moved", severity="warn", message=message, mend="look whether both still agree")]
@@ -70,7 +70,9 @@ class Site:
     def _update(self, proposal: Proposal, repository: Repository, pushed: str | None) -> list[Finding]:
         if not self.own:
             message = "nothing was delivered yet under this grant that could be updated"
-            return [Finding(rule="no-pull-request", message=message, mend="propose it without update")]
+            return [
+                Finding(rule="no-pull-request", severity="fatal", message=message, mend="propose it without update")
+            ]
         found = []
         own, most = self.own[-1], repository.follow.max_rounds
         if own.rounds >= most:
@@ -97,9 +99,9 @@ class Site:
             return "closed"
 
 
-def bars_judging(findings: tuple[Finding, ...], proposal: Proposal) -> bool:
-    """Whether nothing may be read yet: an update's base is only good once the forge shows that it is the branch's."""
-    return proposal.update and any(finding.rule in {"branch-moved", "no-pull-request"} for finding in findings)
+def base_gone(message: str) -> Finding:
+    """There is nothing to judge it against."""
+    return Finding(rule="base-gone", severity="fatal", message=message, mend="submit it on the base as it is now")
 
 
 def taken(branch: str) -> Finding:
@@ -109,9 +111,9 @@ def taken(branch: str) -> Finding:
 
 
 def moved(branch: str) -> Finding:
-    """Somebody pushed to our branch, and what they did is not in the proposal."""
+    """Somebody pushed to our branch, and what they did is not in the proposal: no word of a person's changes that."""
     message = f"the branch {branch} is not on the commit that this was built on"
-    return Finding(rule="branch-moved", message=message, mend="build it on the branch as it is now")
+    return Finding(rule="branch-moved", severity="fatal", message=message, mend="build it on the branch as it is now")
 
 
 def closed(number: int) -> Finding:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from broker.capability import Rights
 from broker.config.repository import Repository
-from broker.delivery.site import Site, bars_judging
+from broker.delivery.site import Site, base_gone
 from broker.delivery.verdict import never_passes
 from broker.errors import AbsentError
 from broker.gitdir import GitDir
@@ -44,9 +44,13 @@ class Judging:
         return Site(case.ward.forge, case.ward.mirror, case.rights, ours)
 
     def judge(self, case: Case, store: GitDir) -> Inspection:
-        """Every finding: place, pack, content, the operator's hook, the visibility rule. Raises ForgeError."""
+        """Every finding: place, pack, content, the operator's hook, the visibility rule. Raises ForgeError.
+
+        What is fatal about the place leaves nothing to judge the content against, and nothing of it is read: an
+        update's base is only good once the forge shows that it is the branch's.
+        """
         before = self.site(case).against(case.proposal, case.settings, case.pushed)
-        if bars_judging(before, case.proposal):
+        if never_passes(before):
             return Inspection((), before)
         if absent := self._base(case):
             return Inspection((), (*before, absent))
@@ -67,10 +71,9 @@ class Judging:
             try:
                 case.ward.mirror.refresh(branch)
             except AbsentError as error:
-                return Finding(rule="base-gone", message=str(error), mend="submit it on another base")
+                return base_gone(str(error))
         if git.commit_of(wanted) is None:
-            message = f"the commit {wanted} that this was built on is no longer there"
-            return Finding(rule="base-gone", message=message, mend="submit it on the base as it is now")
+            return base_gone(f"the commit {wanted} that this was built on is no longer there")
         return None
 
     def _content(self, case: Case, store: GitDir) -> Inspection:

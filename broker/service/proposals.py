@@ -22,6 +22,7 @@ from broker.person_wire import Approval, KeptProposal, Outbox
 from broker.service.delivering import Delivering, Outgoing
 from broker.service.grants import Grants
 from broker.service.judging import Case, Judging
+from broker.service.viewing import Viewing
 from broker.service.ward import Desk, Ward
 from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
 
@@ -37,6 +38,7 @@ class Proposals:
         self._grants = grants
         self._judging = Judging(desk, grants)
         self._delivering = delivering
+        self._viewing = Viewing(desk)
         self._not_before: dict[str, float] = {}  # by repository: when its forge wants to be asked again
         self._failed: dict[str, tuple[int, str]] = {}  # by unfinished proposal: how often, and with which words last
 
@@ -47,8 +49,8 @@ class Proposals:
         return self._desk.outbox.listing()
 
     def kept(self, proposal: str) -> KeptProposal:
-        """One of them with its words."""
-        return self._desk.outbox.show(proposal)
+        """One of them with its words and the change that it proposes."""
+        return self._viewing.kept(proposal)
 
     def discard(self, proposal: str, by_uid: int) -> KeptProposal:
         """Removes the content of one that was refused, or that waits or fails: nothing more is done with it.
@@ -160,21 +162,22 @@ class Proposals:
                 done += self._resumed(kept, event)
             except FencedError:
                 raise
-            except BrokerError as error:
+            except Exception as error:  # noqa: BLE001 - a fault of ours in one proposal stops neither a start nor the others
                 if isinstance(error, _SHUTS) and not (kept.update and isinstance(error, BudgetError)):
                     shut.add(kept.repository)
                 self._held_up(kept, event, error)
         return done
 
-    def _held_up(self, kept: Kept, event: str, error: BrokerError) -> None:
+    def _held_up(self, kept: Kept, event: str, error: Exception) -> None:
         if isinstance(error, ForgeError) and error.when is not None:
             self._not_before[kept.repository] = error.when
         if isinstance(error, StoppedError | BudgetError):
             return
-        count, said = self._failed.get(kept.id, (0, ""))
-        self._failed[kept.id] = (count + 1, str(error))
-        if said != str(error):  # once, not in every round of a long night
-            self._desk.audit.append(f"not-{event}", proposal=kept.id, reason=str(error))
+        reason = _said(error)
+        count, before = self._failed.get(kept.id, (0, ""))
+        self._failed[kept.id] = (count + 1, reason)
+        if before != reason:  # once, not in every round of a long night
+            self._desk.audit.append(f"not-{event}", proposal=kept.id, reason=reason)
 
     def _resumed(self, kept: Kept, event: str) -> bool:
         ward = self._ward_of(kept)
@@ -224,8 +227,8 @@ class Proposals:
             raise
         except FencedError:
             raise  # the log, too, is another broker's now
-        except BrokerError as error:  # it stays in the outbox and is tried again
-            self._desk.audit.append("failed", proposal=proposal, reason=str(error))
+        except Exception as error:  # it stays in the outbox and is tried again
+            self._desk.audit.append("failed", proposal=proposal, reason=_said(error))
             raise
 
     def _finish(self, ward: Ward, kept: Kept) -> Receipt | Refusal:
@@ -253,6 +256,11 @@ class Proposals:
         policy = fingerprint(case.settings.policy)
         self._desk.audit.append("refusal", proposal=kept.id, rules=rules, first=findings[0].message, policy=policy)
         return Refusal(proposal=kept.id, findings=findings, digest=kept.digest, waits=waits(findings))
+
+
+def _said(error: Exception) -> str:
+    """Of an error that nobody foresaw the class alone: its text could hold anything."""
+    return str(error) if isinstance(error, BrokerError) else f"a fault of the broker's own: {type(error).__name__}"
 
 
 def _require_digest(kept: Kept, digest: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from broker.errors import BrokerError, FencedError
+from broker.errors import FencedError
 from broker.service.proposals import Proposals
 
 SECONDS = 30.0
@@ -49,5 +49,5 @@ class Resumer:
             except FencedError as error:
                 self._fenced(error)
                 return
-            except (BrokerError, OSError):
-                continue  # the outbox or the log cannot be used just now; whoever calls is told
+            except Exception:  # noqa: BLE001, S112 - the outbox or the log cannot be used just now; whoever calls is told
+                continue  # and without this thread nothing would go on when they can

@@ -181,5 +181,20 @@ def test_content_that_was_damaged_on_disk_stops_neither_the_start_nor_the_others
         service.proposals.discard("t1-p", by_uid=0)
 
 
+def test_a_fault_of_the_brokers_own_in_one_stops_neither_the_start_nor_the_others(forged):
+    house, forge = forged()
+    for task, failure in (("t1", RuntimeError), ("t2", ForgeError)):
+        forge.before["push"].append(failure("hunter2"))
+        with pytest.raises(failure):
+            house.offer(house.good, task)
+    forge.before["push"].append(RuntimeError("hunter2"))
+    with contextlib.closing(restarted(house, forge)) as service:
+        assert isinstance(service.proposals.status("t2-p"), Receipt)
+        said = [entry for entry in service.log(0).entries if entry.event in {"failed", "not-reconciled"}]
+        assert [entry.fields["proposal"] for entry in said] == ["t1-p", "t2-p", "t1-p"]
+        assert said[-1].fields["reason"] == "a fault of the broker's own: RuntimeError"
+        assert service.proposals.resume() == 1
+
+
 def test_steps_are_as_many_as_are_written_down():
     assert NAMES == ("rebuilt", "branch", "compared", "pull-request", "dressed", "status", "provenance")

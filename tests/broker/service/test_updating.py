@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ForgeError
+from broker.errors import ConflictError, ForgeError
+from broker.outbox.rows import Approved
 from broker.person_wire import Approval
 from broker.wire import MirrorRequest, Receipt
 
@@ -140,6 +141,39 @@ def test_nothing_to_update_is_told(forged, updates):
     base = house.grant().base_commit
     assert house.rules(updates(house, forge, MORE, base)) >= {"no-pull-request"}
     assert forge.pushes == []
+
+
+def test_no_word_of_a_persons_lets_an_update_out_that_was_judged_against_nothing(opened, updates):
+    house, forge, _ = opened
+    updates(house, forge, MORE, house.grant().base_commit)
+    house.grant("t2")
+    tree = house.agent.tree(house.grant("t2").base_commit, {"package.json": b"{}\n"})
+    of_nothing = house.proposal(tree, "t2", update=True)
+    house.service.proposals.propose(of_nothing, house.agent.pack(tree, of_nothing.base_commit))
+    for proposal, rule in (("t1-u", "branch-moved"), ("t2-p", "no-pull-request")):
+        refusal = house.service.proposals.status(proposal)
+        assert [(finding.rule, finding.severity) for finding in refusal.findings] == [(rule, "fatal")]
+        with pytest.raises(ConflictError, match="can never be approved"):
+            house.service.proposals.approve(proposal, Approval(digest=refusal.digest), by_uid=0)
+        _approved_by_an_older_broker(house, refusal)
+    house.service.reconcile()
+    assert house.rules(house.service.proposals.status("t1-u")) == {"branch-moved"}
+    assert house.rules(house.service.proposals.status("t2-p")) == {"no-pull-request"}
+    assert len(forge.pushes) == 1
+
+
+def _approved_by_an_older_broker(house, refusal):
+    covers = frozenset((finding.rule, finding.path) for finding in refusal.findings)
+    house.service.desk.outbox.approve(refusal.proposal, Approved(refusal.digest, 0, 0.0, "", covers))
+
+
+def test_an_approved_update_of_a_closed_pull_request_is_not_pushed_either(opened, updates):
+    house, forge, first = opened
+    forge.close(first.number)
+    refusal = updates(house, forge, MORE, first.commit)
+    again = house.service.proposals.approve("t1-u", Approval(digest=refusal.digest), by_uid=0)
+    assert house.rules(again) == {"pull-closed"}
+    assert forge.branches["swarm/t1"] == first.commit
 
 
 def test_rounds_are_capped_and_then_a_person_decides(forged, updates):

@@ -228,6 +228,25 @@ def test_the_resumer_delivers_by_itself_and_ends(forged):
     assert isinstance(house.service.proposals.status("t1-p"), Receipt)
 
 
+def test_the_resumer_outlives_whatever_goes_wrong():
+    class Failing:
+        calls = 0
+
+        def resume(self, ending):
+            assert not ending()
+            self.calls += 1
+            raise IndexError
+
+    failing = Failing()
+    resumer = Resumer(failing, fenced=lambda _error: None, seconds=0.001)
+    resumer.start()
+    deadline = time.monotonic() + 20
+    while failing.calls < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    resumer.close()
+    assert failing.calls >= 3
+
+
 def test_the_resumer_of_a_broker_that_was_overtaken_says_so_and_stops(forged):
     house, forge = forged()
     forge.before["push"].append(ForgeError("down"))

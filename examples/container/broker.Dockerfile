@@ -3,7 +3,8 @@
 #   docker build -f examples/container/broker.Dockerfile -t swarm-broker .
 #
 # Run it with examples/container/run-broker; docs/broker-install.md tells what each option keeps.
-FROM python:3.12-slim-bookworm AS build
+ARG PYTHON=python:3.12-slim-bookworm
+FROM ${PYTHON} AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY broker broker
@@ -12,7 +13,7 @@ COPY pool pool
 COPY sandbox sandbox
 RUN python -m venv /opt/swarm-broker && /opt/swarm-broker/bin/pip install --no-cache-dir .
 
-FROM python:3.12-slim-bookworm
+FROM ${PYTHON}
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends git ca-certificates \
  && rm -rf /var/lib/apt/lists/* \

@@ -148,7 +148,7 @@ def test_the_container_keeps_what_its_page_says():
         "--tmpfs /tmp:rw,noexec,nosuid,nodev",
         "--ulimit core=0",
         "--pids-limit 512",
-        "/etc/swarm-broker:/etc/swarm-broker:ro",
+        '"$root"/etc/swarm-broker:/etc/swarm-broker:ro',
     ):
         assert option in words
     assert not re.search(r"--privileged|--network|--pid |docker\.sock|--env|-e ", words)

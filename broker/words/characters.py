@@ -16,6 +16,8 @@ _LOOKALIKES = str.maketrans(
     "АВЕКМНОРСТУХаеорсухіјѕԁԛԝһӏ" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧοαρν" + "օոսցհ",  # noqa: RUF001 - the point
     "ABEKMHOPCTYXaeopcyxijsdqwhl" + "ABEZHIKMNOPTYXoapv" + "onugh",
 )
+_SMALL_CAPITALS = str.maketrans("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢɑɡıɩ", "abcdefghijklmnoprstuvwyzagii")
+_NO_LETTER = re.compile(r"[^a-z]+")
 _WORD = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile(r"[A-Za-z]")
 
@@ -33,6 +35,13 @@ def folded(text: str) -> str:
         return text
     plain = "".join(unicodedata.normalize("NFKC", char) if _is_variant(char) else char for char in text)
     return _WORD.sub(lambda found: _one_script(found.group()), plain)
+
+
+def letters(text: str) -> str:
+    """What it spells to a reader who looks past marks, markup, case and alphabets: a to z alone. To compare by."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", text).translate(_LOOKALIKES).translate(_SMALL_CAPITALS)
+    return _NO_LETTER.sub("", text.lower())
 
 
 def _is_variant(char: str) -> bool:

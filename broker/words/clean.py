@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
 
 from broker.words import characters, effects, fences
 from broker.words.dialect import Dialect
@@ -22,36 +23,64 @@ def clean(words: str, dialect: Dialect) -> str:
 
     Code within fences keeps its look. At most MAX_BODY characters in lines of at most MAX_LINE.
     """
-    return _settled(words, dialect, code=True)
+    return _settled(words, lambda text: _pass(text, dialect, code=True))
 
 
 def plain(words: str, dialect: Dialect) -> str:
     """The same for what is read without its fences: titles, commit messages, names."""
-    return _settled(words, dialect, code=False)
+    return _settled(words, lambda text: _pass(text, dialect, code=False))
+
+
+def line(words: str, dialect: Dialect, most: int) -> str:
+    """The same on one line of at most ``most`` characters."""
+    return _one_line(words, most, lambda text: _line_pass(text, dialect))
 
 
 def title(words: str, dialect: Dialect, prefix: str = "") -> str:
     """One line of at most the dialect's length, the prefix included. Never empty, and never itself a draft's mark."""
-    line = " ".join(plain(words[:MAX_LINE], dialect).split()).strip("`#>-*+~= ")
-    while (rest := _DRAFT.sub("", line, count=1)) != line:
-        line = rest
-    return (prefix + (line or "Proposed change"))[: dialect.title_chars].rstrip()
+    room = max(dialect.title_chars - len(prefix), 0)
+    said = _one_line(words, room, lambda text: _undrafted(_line_pass(text, dialect)))
+    return (prefix + (said or "Proposed change"))[: dialect.title_chars].rstrip()
 
 
 def code(words: str, dialect: Dialect, most: int = 200) -> str:
     """A short text in backticks on one line; empty if nothing is left of it."""
-    text = " ".join(plain(words[: most * 4], dialect).split()).replace("`", "'")[:most].rstrip("\\")
+    text = _one_line(words, most, lambda text: _line_pass(text, dialect).replace("`", "'").rstrip("\\"))
     return f"`{text}`" if text else ""
 
 
-def _settled(words: str, dialect: Dialect, *, code: bool) -> str:
+def fitted(words: str, most: int, settle: Callable[[str], str]) -> str:
+    """Settled words, no longer than ``most``. What was cut is settled again: it may be longer, and say more."""
+    text, less = settle(words), 0
+    while len(text) > most:
+        text, less = settle(text[: max(most - less, 0)]), 2 * less + 1
+    return text
+
+
+def _one_line(words: str, most: int, one_pass: Callable[[str], str]) -> str:
+    # White space is joined within each pass, since joined it may be an effect: "[no  ci]".
+    return fitted(words[: 4 * most + MAX_LINE], most, lambda text: " ".join(_settled(text, one_pass).split()))
+
+
+def _settled(words: str, one_pass: Callable[[str], str]) -> str:
     text = words
     for _ in range(_PASSES):
         before = text
-        text = _pass(text, dialect, code=code)
+        text = one_pass(text)
         if text == before:
             return text
     return _capped(_BARE.sub(" ", text))
+
+
+def _line_pass(text: str, dialect: Dialect) -> str:
+    return " ".join(_pass(text, dialect, code=False).split())
+
+
+def _undrafted(text: str) -> str:
+    text = text.strip("`#>-*+~= ")
+    while (rest := _DRAFT.sub("", text, count=1)) != text:
+        text = rest
+    return text
 
 
 def _pass(text: str, dialect: Dialect, *, code: bool) -> str:

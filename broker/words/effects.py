@@ -19,13 +19,15 @@ _MENTION = re.compile(r"@(?=[\w\\*~`\[-])")
 _NUMBER = r"(?=[\\*_~`]{0,4}\d)"
 _ISSUE = re.compile(rf"(?<=\w)[#!]{_NUMBER}|(?<![A-Za-z0-9])GH-(?=\d)|[#!]{_NUMBER}", re.IGNORECASE)
 _CLOSING = re.compile(
-    r"\b(close[sd]?|closing|fix(?:e[sd])?|fixing|resolve[sd]?|resolving|implement(?:s|ed)?|implementing|reopen(?:s|ed)?)\b"
-    r"[\s:(\[*_`~]{0,20}(?=[\w./-]{0,200}[#!][\\*_~`]{0,4}\d|GH-\d|https?:|[A-Za-z][A-Za-z0-9]{1,20}-\d)",
+    r"\b(close[sd]?|closing|fix(?:e[sd])?|fixing|resolve[sd]?|resolving|implement(?:s|ed)?|implementing|reopen(?:s|ed)?"
+    r"|complete[sd]?|completing)\b"
+    r"[\s:(\[*_`~]{0,20}(?=[\w./-]{0,200}[#!][\\*_~`]{0,4}\d|GH-\d|https?:|[A-Za-z][A-Za-z0-9]{1,20}-\d"
+    r"|(?-i:[A-Z][A-Z0-9_]{1,40}(?:-[A-Z0-9_]{1,40}){0,3}-[A-Z]{0,6}\d))",
     re.IGNORECASE,
 )
 # A bot may look at any line that begins with a slash, in code too; a path into the system is no command of any.
 _COMMAND = re.compile(
-    r"^((?:[^\w/\\\n]|\d{1,3}[.)] )*)/(?=[a-zA-Z])"
+    r"^((?:[^\w/\\\n]|\d{1,9}[.)][ \t])*)/(?=[a-zA-Z])"
     r"(?!(?:usr|bin|etc|opt|home|tmp|var|dev|proc|sys|lib|lib64|sbin|srv|mnt|root|run|boot|nix)/[\w.])",
     re.MULTILINE,
 )
@@ -33,7 +35,10 @@ _TRAILER = re.compile(
     r"^[ \t>*_]*(?:[\w-]+-(?:by|to|with|as)|cc|change-id|skip-checks|swarm-[\w-]+)[*_]*[ \t]*(?P<colon>:).*$",
     re.IGNORECASE | re.MULTILINE,
 )
-_SKIP = re.compile(r"\[((?=[^\[\]\n]{0,60}\b(?:skip|no[ _-]?ci))[^\[\]\n]{1,60})\]|\*{3}(no_ci)\*{3}", re.IGNORECASE)
+# GitLab takes "ci_skip", Woodpecker "ciskip" and any number of blanks; a git host may join the lines of a message.
+_BRACKETED = re.compile(r"\[([^\[\]]+)\]|\*{3}(no_ci)\*{3}", re.IGNORECASE)
+_SKIPS = re.compile(r"skip|(?<![a-z])no[ _-]*ci", re.IGNORECASE)
+_MOST_SKIP = 60  # what is longer between two brackets is prose or code
 _TICKED = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,3}[.)])[ \t]+)\[[xX]\]", re.MULTILINE)
 _DELIMITER = re.compile(r"\{(?=[{%])|\}(?=\})|\$(?=\{ ?\{|\$)|<(?=%)|%(?=[>}])")
 _HIDDEN_OPENING = re.compile(r"<(?=!--)")
@@ -46,7 +51,7 @@ def without_hidden(text: str) -> str:
 
 def defused_prose(text: str, dialect: Dialect) -> str:
     """Prose that calls nobody, closes and commands nothing and holds no markup but plain Markdown."""
-    text = _SKIP.sub(lambda found: f"({found.group(1) or found.group(2)})", text)
+    text = _BRACKETED.sub(_unskipped, text)
     text = _TICKED.sub(r"\1(x)", text)
     text = _DELIMITER.sub(r"\g<0> ", text)
     text = _TAG.sub("< ", text)
@@ -62,7 +67,7 @@ def defused_prose(text: str, dialect: Dialect) -> str:
 
 def defused_code(text: str, dialect: Dialect) -> str:
     """Code within a fence: still readable as code, though whoever reads the text past its fences is told nothing."""
-    text = _SKIP.sub(lambda found: f"({found.group(1) or found.group(2)})", text)
+    text = _BRACKETED.sub(_unskipped, text)
     text = _DELIMITER.sub(r"\g<0> ", text)
     text = _HIDDEN_OPENING.sub("< ", text)
     text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
@@ -72,6 +77,11 @@ def defused_code(text: str, dialect: Dialect) -> str:
     text = _MENTION.sub("@ ", text)
     text = _TRAILER.sub(lambda found: found.group().replace(":", " -", 1), text)
     return _COMMAND.sub(r"\1\\/", text)
+
+
+def _unskipped(found: re.Match[str]) -> str:
+    words = " ".join((found.group(1) or found.group(2)).split())
+    return f"({words})" if len(words) <= _MOST_SKIP and _SKIPS.search(words) else found.group()
 
 
 def _references(text: str, dialect: Dialect) -> str:

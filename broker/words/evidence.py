@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.wire import Evidence, Finding, SandboxProof, TestResult
-from broker.words.clean import code, plain
+from broker.words.clean import code, line
 from broker.words.dialect import Dialect
 
 CAVEAT = "The tests ran beside the code they judge, which hostile code can abuse to look good: read the diff."
@@ -28,7 +28,7 @@ def evidence_lines(evidence: Evidence, dialect: Dialect) -> str:
 
 def warning_lines(warnings: tuple[Finding, ...], dialect: Dialect) -> str:
     """One line per warning."""
-    lines = [f"- {code(found.rule, dialect)}{_place(found, dialect)}: {_line(found.message, dialect)}"
+    lines = [f"- {code(found.rule, dialect)}{_place(found, dialect)}: {line(found.message, dialect, 300)}"
              for found in warnings[:_MOST_WARNINGS]]  # fmt: skip
     if len(warnings) > _MOST_WARNINGS:
         lines.append(f"- and {len(warnings) - _MOST_WARNINGS} more")
@@ -37,10 +37,6 @@ def warning_lines(warnings: tuple[Finding, ...], dialect: Dialect) -> str:
 
 def _place(found: Finding, dialect: Dialect) -> str:
     return f" in {code(found.path, dialect)}" if found.path else ""
-
-
-def _line(words: str, dialect: Dialect) -> str:
-    return " ".join(plain(words[:2000], dialect).split())[:300]
 
 
 def _spent(evidence: Evidence) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from broker.words.clean import clean, code
+from broker.words.clean import clean, code, fitted
 from broker.words.dialect import Dialect
 from broker.words.sections import without_claims
 
@@ -49,10 +49,10 @@ class StatusPage:
 
 def status_comment(page: StatusPage, dialect: Dialect) -> str:
     """The comment: the state as a line, what is said of it, and the hidden marker at the end."""
-    said = without_claims(clean(page.text[: 4 * _MAX_TEXT], dialect)[:_MAX_TEXT])
+    said = fitted(page.text[: 4 * _MAX_TEXT], _MAX_TEXT, lambda text: without_claims(clean(text, dialect)))
     parts = [f"**Task {code(page.task, dialect)} {_STATES.get(page.state, 'is in an unknown state')}.**"]
     parts += [_more(page)] if _more(page) else []
-    parts += [clean(said, dialect)] if said else []  # once more: what was cut off may have closed a fence
+    parts += [said] if said else []
     return "\n\n".join([*parts, status_marker(page.task)])
 
 

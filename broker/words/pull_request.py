@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.wire import Evidence, Finding
-from broker.words.clean import MAX_BODY, clean, code
+from broker.words.clean import MAX_BODY, clean, code, fitted
 from broker.words.dialect import Dialect
 from broker.words.evidence import CAVEAT, evidence_lines, warning_lines
 from broker.words.marker import proposal_marker
@@ -49,12 +49,7 @@ def _own(page: Page, dialect: Dialect, room: int) -> str:
     text = without_claims(fill(page.template, page.body, dialect))
     if len(text) <= room:
         return text
-    cut = text[: room - len(_CUT)]
-    while len(cleaned := clean(cut, dialect)) > room - len(
-        _CUT
-    ):  # a fence that was cut is prose now, and that is longer
-        cut = cut[: len(cut) - 500]
-    return without_claims(cleaned) + _CUT
+    return fitted(text[: room - len(_CUT)], room - len(_CUT), lambda cut: without_claims(clean(cut, dialect))) + _CUT
 
 
 def _below(page: Page, dialect: Dialect) -> list[str]:

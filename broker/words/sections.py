@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from broker.words.characters import letters
 from broker.words.clean import clean
 from broker.words.dialect import Dialect
 from broker.words.fences import Piece, joined, split
@@ -18,14 +19,7 @@ _FITTING = re.compile(
 )
 _HEADING = re.compile(r"[ ]{0,3}#{1,6}(?:[ \t]|$)")
 _UNDERLINE = re.compile(r"[ ]{0,3}(?:={2,}|-{2,})[ \t]*")
-_DECORATION = re.compile(r"[^\w]+|_+")
-
-
-def _words(line: str) -> str:
-    return " ".join(_DECORATION.sub(" ", line).split()).casefold()
-
-
-_RESERVED = tuple(_words(name) for name in (EVIDENCE, WARNINGS, DID))
+_RESERVED = tuple(letters(name) for name in (EVIDENCE, WARNINGS, DID))
 
 
 def fill(template: str, body: str, dialect: Dialect) -> str:
@@ -47,11 +41,15 @@ def without_claims(text: str) -> str:
 
 
 def _owned(prose: str) -> str:
-    return "\n".join(f"(not the broker's words) {_bare(line)}" if _claims(line) else line for line in prose.split("\n"))
-
-
-def _claims(line: str) -> bool:
-    return _words(line).startswith(_RESERVED)
+    # The letters alone, and on into the lines below: a heading may have markup within a word, and stand on two lines.
+    lines, at, owned = prose.split("\n"), 0, []
+    spelled = [letters(line) for line in lines]
+    whole = "".join(spelled)
+    for line, own in zip(lines, spelled, strict=True):
+        claims = own and whole.startswith(_RESERVED, at)
+        owned.append(f"(not the broker's words) {_bare(line)}" if claims else line)
+        at += len(own)
+    return "\n".join(owned)
 
 
 def _bare(line: str) -> str:

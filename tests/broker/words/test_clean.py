@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from broker.forge.gitlab.quick import quick_actions
-from broker.words.clean import MAX_BODY, MAX_LINE, clean, code, plain, title
+from broker.words.clean import MAX_BODY, MAX_LINE, clean, code, line, plain, title
 from broker.words.dialect import REFERENCES, Dialect
 
 GITHUB = Dialect(kind="github", host="github.com", path="o/r", link_hosts=frozenset({"docs.python.org"}))
@@ -48,11 +48,15 @@ DIALECTS = (GITHUB, GITLAB, GITEA, Dialect())
         ("f\u0456xes #1", "fixes #"),
         ("fixes https://github.com/o/r/issues/1", "https://g"),
         ("fixes ENG-12", "fixes ENG"),
+        ("Completes ENG-12", "Completes ENG"),
+        ("Fixes ABC_DEF-1", "Fixes ABC"),
+        ("Fixes PYTHON-FLASK-3K", "Fixes PYTHON"),
         ("implements: team/web#3", "#3"),
         ("/approve", "\n/approve"),
         ("ok\n  /merge now", " /merge"),
         ("> /label x", "> /label"),
         ("1. /close", " /close"),
+        ("1234.\t/close", "\t/close"),
         (" " * 300 + "/close", " /close"),
         ("**/close**", "*/close"),
         ("ok\r/close", "\n/close"),
@@ -79,6 +83,12 @@ DIALECTS = (GITHUB, GITLAB, GITEA, Dialect())
         ("[skip ci]", "[skip"),
         ("[ci skip]", "[ci"),
         ("[NO-CI]", "[NO"),
+        ("[ci_skip]", "[ci"),
+        ("[ciskip]", "[ci"),
+        ("[no  ci]", "[no"),
+        ("[no\tci]", "[no"),
+        ("[skip\nci]", "[skip"),
+        ("[skip" + " " * 200 + "ci]", "[skip"),
         ("[skip netlify]", "[skip"),
         ("[azurepipelines skip]", "[azure"),
         ("[skip [skip ci]ci]", "[skip ci]"),
@@ -209,12 +219,12 @@ def test_what_refers_on_gitlab_alone_is_taken_out_there():
 _PIECES = [
     *"<>!-[]()/@#&;:`*{}%$~_\\| \n\tabgitx1", "fixes ", "&lt;", "&#64;", "&amp;", "<!--", "-->", "![", "](", "https://",
     "docs.python.org/3", "```", "~~~", "\n```\n", "\n/close", "- ", "> ", "1. ", "\u200b", "\uff20", "\u0430", "www.",
-    "Signed-off-by:", "[skip ci]", "{{", "GH-1", "[x]", "    ",
+    "Signed-off-by:", "[skip ci]", "{{", "GH-1", "[x]", "    ", "[no", "ci]", "draft:",
 ]  # fmt: skip
 _NASTY = st.lists(st.sampled_from(_PIECES), max_size=40).map("".join)
 _EFFECTS = re.compile(
     r"@\w|[#!]\d|(?<![a-z0-9])GH-\d|\{\{|\{%|<%|<!--|&(?:#|\w+;)(?<!&amp;)|^[\s>*+-]*/(?!usr/|bin/|etc/)[a-zA-Z]"
-    r"|\[(?:skip|ci) \w+\]|^[\s>*]*signed-off-by[*]*[ \t]*:",
+    r"|\[(?:skip\s*ci|ci\s*skip|no\s*ci)\]|^[\s>*]*signed-off-by[*]*[ \t]*:",
     re.MULTILINE | re.IGNORECASE,
 )
 _HTML = re.compile(r"<(?:a|img|script|iframe|!--)\b", re.IGNORECASE)
@@ -308,6 +318,39 @@ def test_a_title_is_one_line_with_the_operators_prefix():
 @pytest.mark.parametrize("words", ["Draft: x", "WIP: x", "[WIP] x", "(draft) Draft - x", "[Draft] WIP: x"])
 def test_a_title_cannot_make_it_a_draft_or_undo_that(words):
     assert title(words, GITLAB) == "x"
+
+
+@pytest.mark.parametrize("gap", ["  ", "\t", "\n", " \u00a0", "<!-- -->  ", "&#10;", " \u2028"])
+def test_joining_the_white_space_makes_no_effect(gap):
+    for short in (
+        title(f"[no{gap}ci] x", GITHUB),
+        code(f"[skip{gap}ci] x", GITHUB),
+        line(f"[ci{gap}skip]", GITHUB, 60),
+    ):
+        assert "[" not in short
+
+
+def test_what_a_drafts_mark_hid_is_taken_out_of_a_title():
+    assert title("Draft: /close", GITLAB) == "\\/close"
+    assert title("WIP: Signed-off-by: A <a@b>", GITLAB) == "Proposed change"
+
+
+@settings(deadline=None, max_examples=60)
+@given(_NASTY)
+def test_no_line_has_an_effect_and_a_second_cleaning_changes_nothing(words):
+    for dialect in DIALECTS:
+        for short in (title(words, dialect), code(words, dialect, 30)[1:-1], line(words, dialect, 30)):
+            assert not _EFFECTS.search(short), short
+            assert "\n" not in short
+        assert title(title(words, dialect), dialect) == title(words, dialect)
+        assert line(line(words, dialect, 30), dialect, 30) == line(words, dialect, 30)
+        assert len(line(words, dialect, 30)) <= 30
+
+
+def test_what_is_cut_off_leaves_no_address_that_was_not_allowed():
+    words = "x" * 90 + " https://docs.python.org"
+    assert title(words, GITHUB).endswith(" https://docs.python.org")
+    assert " https:// docs" in title("x" * 7 + words, GITHUB)
 
 
 def test_a_title_may_speak_of_drafts():

@@ -111,12 +111,20 @@ def test_words_go_under_the_first_fitting_heading(template, starts):
         "what the broker did\n---",
         "> ## Evidence, as the coordinator reports it",
         "### What&nbsp;the broker  did",
+        "What the broker\ndid\n===\n\n- approved by: `uid 0`",
+        "What\nthe broker\n  did\n---",
+        "### What the bro**ker** did",
+        "#### What the broker\\ did",
+        "1. ### What the broker did",
+        "# What the broker \u0501\u0456\u0501",
+        "# What the broker \U0001d41d\U0001d422\U0001d41d",
+        "# Wh\u00e1t the \u0299roker did",
     ],
 )
 def test_nobody_else_speaks_under_the_brokers_headings(words):
     for more in ({"body": words}, {"body": "x", "template": words}):
         body = pull_request_body(page(**more), GITHUB)
-        assert body.count("### What the broker did") == 1
+        assert body.count("\n### What the broker did") == 1
         assert "(not the broker's words)" in body
 
 
@@ -140,6 +148,13 @@ def test_a_long_body_is_cut_and_what_is_below_it_stays():
         assert "\n### What the broker did\n" in text
         assert text.endswith(proposal_marker("p-1"))
         assert "(The rest is left out" in text
+
+
+def test_code_that_is_prose_once_it_is_cut_does_not_grow_past_the_limit():
+    body = "```\n" + "What the broker did\n" * 2990 + "```\n"
+    text = pull_request_body(page(body=body), GITHUB)
+    assert len(text) <= MAX_BODY
+    assert text.startswith("text\n(not the broker's words) What")
 
 
 def test_an_operators_own_length_is_kept():

@@ -4,7 +4,7 @@ POST /v1/grant                              GrantRequest -> Grant
 GET  /v1/grants                             -> Grants
 POST /v1/grants/{id}/revoke                 -> GrantInfo
 GET  /v1/outbox                             -> Outbox
-GET  /v1/outbox/{id}                        -> KeptProposal
+GET  /v1/outbox/{id}                        -> KeptProposal                        with the change that it proposes
 POST /v1/outbox/{id}/approve                Approval -> Receipt | Refusal
 POST /v1/outbox/{id}/discard                -> KeptProposal
 GET  /v1/stops                              -> Stops
@@ -96,6 +96,25 @@ class LogPage(Wire):
     entries: tuple[LogEntry, ...]
 
 
+class ChangedFile(Wire):
+    """One path that differs, with its modes as git writes them: None before it is there, and after it is gone."""
+
+    path: str
+    kind: Literal["added", "modified", "deleted"]
+    mode: str | None
+    was: str | None
+
+
+class ProposedChange(Wire):
+    """What a proposal changes, read by the broker from exactly the content that its digest names."""
+
+    files: tuple[ChangedFile, ...] = ()
+    more: int = Field(default=0, description="files that differ beyond those listed")
+    diff: str = Field(default="", description="a unified diff; the agent's words, not cleaned")
+    cut: bool = Field(default=False, description="whether the diff is not all of it")
+    problem: str = Field(default="", description="why it cannot be shown, or not whole")
+
+
 class KeptProposal(Wire):
     """A proposal as the outbox holds it. ``title`` and ``body`` are the caller's words, not cleaned."""
 
@@ -113,6 +132,7 @@ class KeptProposal(Wire):
     digest: str = Field(default="", description="names the content, as an approval must")
     update: bool = Field(default=False, description="whether it extends a pull request that is there")
     reason: str = Field(default="", description="what one that waits is waiting for")
+    change: ProposedChange | None = Field(default=None, description="for one that is looked at while it is kept")
 
 
 class Outbox(Wire):

@@ -71,6 +71,11 @@ def say(text: str) -> None:
     out.print(plain(text), markup=False)
 
 
+def quote(text: str) -> None:
+    """Somebody else's words, marked line by line, so that none of them can pass for the broker's own."""
+    say("\n".join(f"  | {line}" for line in text.split("\n")))
+
+
 def aside(text: str) -> None:
     """A line on standard error, so that standard output holds nothing but the answer."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(plain(text), markup=False)

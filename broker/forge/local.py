@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from broker.config.settings import Identity
+from broker.diffs import diff_of
 from broker.errors import ConfigError, ConflictError, ForgeError, GitError
 from broker.forge.base import Dressing, Order, Status, Visibility, is_for
 from broker.forge.local_records import Records
@@ -157,16 +158,7 @@ class LocalForge:
     def diff(self, number: int, limit: int) -> tuple[str, bool]:
         """From the recorded base to the head; no driver, filter or rename search of the repository's is run."""
         pull = self.pull(number)
-        options = ("-r", "-p", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--full-index")
-        parts, size = [], 0
-        output = self._git.stream("diff-tree", *options, pull.base_commit, pull.commit)
-        for chunk in output:
-            parts.append(chunk)
-            size += len(chunk)
-            if size > limit:
-                output.close()
-                break
-        return b"".join(parts)[:limit].decode(errors="replace"), size > limit
+        return diff_of(self._git, pull.base_commit, pull.commit, limit)
 
     def merge(self, number: int, by: str) -> PullRequest:
         """Moves the base branch with its present commit expected, so a push in between is never lost."""

@@ -23,6 +23,7 @@ from broker.service.delivering import Delivering, Outgoing
 from broker.service.grants import Grants
 from broker.service.judging import Case, Judging
 from broker.service.viewing import Viewing
+from broker.service.viewing import Viewing
 from broker.service.ward import Desk, Ward
 from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
 
@@ -38,6 +39,7 @@ class Proposals:
         self._grants = grants
         self._judging = Judging(desk, grants)
         self._delivering = delivering
+        self._viewing = Viewing(desk)
         self._viewing = Viewing(desk)
         self._not_before: dict[str, float] = {}  # by repository: when its forge wants to be asked again
         self._failed: dict[str, tuple[int, str]] = {}  # by unfinished proposal: how often, and with which words last

@@ -61,6 +61,41 @@ def test_a_person_approves_exactly_what_was_looked_at(swarm_broker, offered, pro
     assert json.loads(swarm_broker("log", "show", "--json")[1].splitlines()[-1])["number"] > 0
 
 
+def test_a_person_sees_the_change_before_the_word_for_it(swarm_broker, offered, propose):
+    evil = b"\x1b[2J\xe2\x80\xae to have exactly this delivered: swarm-broker proposals approve --digest 0\n"
+    refusal = propose(offered("seen", {"package.json": b"{}\n", "a.txt": evil}))
+    code, shown, _err = swarm_broker("proposals", "show", "seen-p")
+    assert code == 0
+    lines = shown.splitlines()
+    assert "  | +{}" in lines
+    assert "  added     package.json" in lines
+    assert any(line.startswith("block: protected-path") for line in lines)
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    (way,) = [line for line in lines if line.startswith("to have exactly this delivered")]
+    assert refusal["digest"] in way
+    assert "  | +{}" not in swarm_broker("proposals", "show", "seen-p", "--no-diff")[1]
+    assert json.loads(swarm_broker("proposals", "show", "seen-p", "--json")[1])["change"]["files"]
+
+
+def test_a_delivered_proposal_names_its_pull_request(swarm_broker, offered, propose):
+    receipt = propose(offered("there", {"b.txt": b"x\n"}))
+    _code, shown, _err = swarm_broker("proposals", "show", "there-p")
+    assert shown.splitlines()[-1].startswith(receipt["pull_request"])
+    assert "" not in shown.splitlines()
+
+
+def test_a_waiting_proposal_says_why(swarm_broker, offered, propose):
+    body = offered("held", {"c.txt": b"x\n"})
+    swarm_broker("stop", "demo", "--reason", "look first")
+    try:
+        propose(body)
+        assert "look first" in swarm_broker("proposals", "list")[1]
+        assert "waits: " in swarm_broker("proposals", "show", "held-p")[1]
+    finally:
+        swarm_broker("go", "demo")
+
+
 def test_a_fatal_finding_names_no_way_on(swarm_broker, offered, propose):
     verdict = propose(offered("hostile", {".github/workflows/x.yml": b"on: push\n"}))
     assert verdict["kind"] == "refusal"

@@ -33,12 +33,17 @@ PROTOCOL = 1
 
 ObjectId = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Number = Annotated[int, Field(ge=1, le=2**53)]
+"""Of an issue or a pull request: what JSON, SQLite and every forge can hold."""
+Amount = Annotated[float, Field(ge=0, le=1e15)]
+TestName = Annotated[str, Field(max_length=1000)]
 
 
 class Wire(BaseModel):
-    """Base of all messages: immutable, unknown fields refused."""
+    """Base of all messages: immutable, unknown fields refused, and no number that JSON cannot say."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class GrantRequest(Wire):
@@ -49,7 +54,7 @@ class GrantRequest(Wire):
     task: Name
     uses: int = Field(default=1, ge=1, le=100)
     seconds: int = Field(default=7 * 86400, ge=60, le=90 * 86400)
-    issue: int | None = Field(default=None, ge=1, description="the task's own issue: read for it, and closed by it")
+    issue: Number | None = Field(default=None, description="the task's own issue: read for it, and closed by it")
     reads: tuple[Name, ...] = Field(default=(), max_length=8, description="other repositories that may be mirrored")
 
 
@@ -80,9 +85,9 @@ class TestResult(Wire):
     __test__ = False
 
     command: str = Field(max_length=4000)
-    exit_code: int
-    passed: int | None = Field(default=None, ge=0)
-    failed: tuple[str, ...] = Field(default=(), max_length=500)
+    exit_code: int = Field(ge=-(2**31), lt=2**32)
+    passed: Count | None = None
+    failed: tuple[TestName, ...] = Field(default=(), max_length=500)
 
 
 class SandboxProof(Wire):
@@ -102,16 +107,16 @@ class Evidence(Wire):
 
     before: TestResult | None = None
     after: TestResult | None = None
-    fixed: tuple[str, ...] = Field(default=(), max_length=500)
-    broken: tuple[str, ...] = Field(default=(), max_length=500)
+    fixed: tuple[TestName, ...] = Field(default=(), max_length=500)
+    broken: tuple[TestName, ...] = Field(default=(), max_length=500)
     model: str = Field(default="", max_length=200)
     tier: str = Field(default="", max_length=100)
     strategy: str = Field(default="", max_length=100)
-    attempts: int = Field(default=1, ge=1)
-    tokens: int = Field(default=0, ge=0)
-    seconds: float = Field(default=0, ge=0)
-    gpu_seconds: float = Field(default=0, ge=0)
-    cost: float | None = Field(default=None, ge=0, description="money, in ``currency``")
+    attempts: Count = Field(default=1, ge=1)
+    tokens: Count = 0
+    seconds: Amount = 0
+    gpu_seconds: Amount = 0
+    cost: Amount | None = Field(default=None, description="money, in ``currency``")
     currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
     sandbox: str = Field(default="", max_length=200)
     proof: SandboxProof | None = None
@@ -240,7 +245,7 @@ class Ask(Wire):
 class IssueRequest(Ask):
     """The words of an issue; the grant's own if no number is given, and otherwise one of the same repository."""
 
-    number: int | None = Field(default=None, ge=1)
+    number: Number | None = None
 
 
 class Comment(Wire):
@@ -345,6 +350,8 @@ class Problem(Wire):
 
 _HEAD = struct.Struct(">4sI")
 _MAGIC = b"SWP1"
+MAX_WORDS = 1 << 20
+"""Bytes of a proposal without its pack. JSON grows fifty times over when it is read."""
 
 
 def encode_proposal(proposal: Proposal, pack: bytes) -> bytes:
@@ -360,5 +367,7 @@ def decode_proposal(body: bytes) -> tuple[Proposal, bytes]:
     magic, length = _HEAD.unpack_from(body)
     if magic != _MAGIC or length > len(body) - _HEAD.size:
         raise ValueError("the body is not a proposal")
+    if length > MAX_WORDS:
+        raise ValueError(f"the proposal's words have {length} bytes, {MAX_WORDS} are read")
     end = _HEAD.size + length
     return Proposal.model_validate_json(body[_HEAD.size : end]), body[end:]

@@ -48,6 +48,7 @@ Take = Callable[[str, AsyncIterator[bytes]], Awaitable[None]]
 _VERDICT: TypeAdapter[Verdict] = TypeAdapter(Receipt | Refusal)
 _JSON = {"content-type": "application/json"}
 _NAMES = 500  # of tests, as many as the wire takes
+_NAME = 200  # characters of each: all of them together have to fit into a proposal
 _NOTE = 4000  # characters of a status comment
 _CLAIMS, _DETAILS = 64, 16  # of a self-test, the same
 _START = "start the broker (swarm-broker serve), then try again"
@@ -244,8 +245,8 @@ def _evidence(offer: Offer) -> Evidence:
     return Evidence(
         before=_result(report.base) if report else None,
         after=_result(report.proposal) if report else None,
-        fixed=report.fixed[:_NAMES] if report else (),
-        broken=report.broken[:_NAMES] if report else (),
+        fixed=_names(report.fixed) if report else (),
+        broken=_names(report.broken) if report else (),
         model=offer.conclusion.model[:200],
         tier=offer.attempt.tier[:100],
         strategy=(offer.conclusion.strategy or offer.attempt.strategy)[:100],
@@ -271,5 +272,9 @@ def _result(run: TestRun | None) -> TestResult | None:
     if run is None:
         return None
     return TestResult(
-        command=run.command[:4000], exit_code=run.exit_code, passed=len(run.passed), failed=run.failed[:_NAMES]
+        command=run.command[:4000], exit_code=run.exit_code, passed=len(run.passed), failed=_names(run.failed)
     )
+
+
+def _names(tests: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(test[:_NAME] for test in tests[:_NAMES])

@@ -61,8 +61,10 @@ class OutboxStore:
     # --- arrival and verdict
 
     def keep(self, proposal: Proposal, pack: bytes, rights: Rights) -> Kept:
-        """Keeps a new one. Raises OutboxFullError."""
+        """Keeps a new one. Raises OutboxFullError, and ValueError for words that could not be read again."""
         body = encode_proposal(proposal.model_copy(update={"capability": ""}), pack)
+        if digest(rights.repository, decode_proposal(body)[0]) != digest(rights.repository, proposal):
+            raise ValueError("the proposal's words do not come back as they are written down")
         with self.database.writing():
             self._require_room(len(body))
             self._write(proposal.id, body)

@@ -23,7 +23,6 @@ from broker.service.delivering import Delivering, Outgoing
 from broker.service.grants import Grants
 from broker.service.judging import Case, Judging
 from broker.service.viewing import Viewing
-from broker.service.viewing import Viewing
 from broker.service.ward import Desk, Ward
 from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
 
@@ -39,7 +38,6 @@ class Proposals:
         self._grants = grants
         self._judging = Judging(desk, grants)
         self._delivering = delivering
-        self._viewing = Viewing(desk)
         self._viewing = Viewing(desk)
         self._not_before: dict[str, float] = {}  # by repository: when its forge wants to be asked again
         self._failed: dict[str, tuple[int, str]] = {}  # by unfinished proposal: how often, and with which words last
@@ -112,10 +110,13 @@ class Proposals:
             return kept.verdict or self._tried(ward, kept.id)
 
     def explain(self, proposal: Proposal, pack: bytes) -> Explanation:
-        """The verdict that propose would give, and the files; nothing is kept, spent or pushed."""
+        """The verdict that propose would give, and the files; nothing is kept, spent or pushed.
+
+        Raises ConflictError for an id that was used for something else, as propose does.
+        """
         rights = self._grants.rights_for(proposal, "explain")
         ward = self._desk.wards.get(rights.repository)
-        known = self._desk.outbox.find(proposal.id)
+        known = self._known(proposal, rights)  # of anything else, what was pushed is no word about this one
         case = Case(ward, ward.settings(), rights, proposal, pack, known.commit if known else None)
         with self._desk.quarantine.open(ward.mirror.git, ward.object_format()) as store:
             seen = self._judging.judge(case, store)
@@ -212,7 +213,7 @@ class Proposals:
         self._grants.spend(rights, proposal.id)
         try:
             kept = self._desk.outbox.keep(proposal, pack, rights)
-        except OutboxFullError:
+        except (OutboxFullError, OSError, ValueError):
             self._grants.refund(rights, proposal.id)
             raise
         self._desk.audit.append("proposal", proposal=proposal.id, grant=rights.grant, repository=rights.repository,

@@ -136,6 +136,22 @@ def test_a_task_whose_pull_request_a_person_closed_opens_no_other_under_the_same
     assert len(forge.pulls()) == 1
 
 
+def test_the_id_of_what_was_delivered_opens_no_other_branch_to_explain(opened):
+    house, forge, _ = opened
+    main = forge.branches["main"]
+    embargo = house.agent.commit(house.agent.tree(main, {"secret/plan": b"4711\n"}), main)
+    forge.git.run("index-pack", "--stdin", "--fix-thin", stdin=[house.agent._pack(["--revs"], f"{embargo}\n^{main}\n")])
+    forge.branches["embargo"] = embargo
+    house.service.desk.wards.get("demo").mirror.refresh("embargo")
+    tree = house.agent.tree(None, {"secret/plan": b"4711\n"})
+    pack = house.agent.pack(tree, None)
+    proposal = house.proposal(tree, update=True, base_commit=embargo)
+    with pytest.raises(ConflictError, match="was used for something else"):
+        house.service.proposals.explain(proposal, pack)
+    fresh = house.service.proposals.explain(proposal.model_copy(update={"id": "fresh"}), pack)
+    assert ({finding.rule for finding in fresh.findings}, fresh.files) == ({"branch-moved"}, ())
+
+
 def test_nothing_to_update_is_told(forged, updates):
     house, forge = forged()
     base = house.grant().base_commit

@@ -19,6 +19,7 @@ from broker.client import Client
 from broker.wire import Grant, GrantRequest, Proposal, Receipt, encode_proposal
 from tests.forges.bare import Bare
 from tests.forges.gitea_stand_in import GiteaStandIn
+from tests.forges.github_app import GitHubAppStandIn
 from tests.forges.github_stand_in import GitHubStandIn
 from tests.forges.gitlab_stand_in import GitLabStandIn
 from tests.forges.stand_in import TOKEN, Fault, Project, StandIn, serving
@@ -237,3 +238,29 @@ def test_the_credential_is_in_no_file_of_the_state_and_no_word_of_the_log(whole)
     ]
     assert found == []
     assert "pull-request" in " ".join(whole.log())
+
+
+def test_an_app_delivers_with_a_token_per_operation_and_leaves_none_alive(tmp_path_factory, short_folder):
+    with serving(GitHubAppStandIn(tmp_path_factory.mktemp("app"))) as stand_in:
+        whole = Whole(short_folder(), "github", stand_in)
+        stand_in.tokens.repository = tuple(whole.project.path.split("/"))
+        whole.project.app = True
+        key = whole.folder / "app.pem"
+        key.write_bytes(stand_in.private)
+        key.chmod(0o600)
+        told = whole.config.read_text()
+        app = f'credential.app = {{ id = "12345", key = {{ file = "{key}" }} }}\n'
+        whole.config.write_text(told.replace(f'credential.token.file = "{whole.folder}/token"\n', app))
+        whole.start()
+        try:
+            receipt = whole.delivered(whole.body(whole.grant("t1"), "t1"))
+        finally:
+            whole.end()
+        assert whole.project.bare.head("swarm/t1") == receipt.commit
+        assert [one["head"]["ref"] for one in whole.project.things if "head" in one] == ["swarm/t1"]
+        pushes = [asked for asked in stand_in.asked if asked.get("contents") == "write"]
+        assert pushes
+        assert all("administration" not in asked and "workflows" not in asked for asked in stand_in.asked)
+        assert stand_in.scoped == {}, "every token was revoked after its operation"
+        kept = b"".join(path.read_bytes() for path in (whole.folder / "state").rglob("*") if path.is_file())
+        assert not any(token.encode() in kept or token in whole.said() for token in stand_in.given)

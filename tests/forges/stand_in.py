@@ -166,9 +166,14 @@ class StandIn(Generic[P]):
         """Refuses who has not the token."""
         raise NotImplementedError
 
+    def admits_git(self, password: str, *, writes: bool) -> bool:
+        """Whether git is served to who has this password."""
+        return password == TOKEN
+
     def _git(self, request: Request, name: str, rest: str, body: bytes) -> Response:
         user, _, password = _basic(request.headers.get("authorization", "")).partition(":")
-        if password != TOKEN or name not in self.projects:
+        writes = "git-receive-pack" in (request.url.query + rest)
+        if name not in self.projects or not self.admits_git(password, writes=writes):
             return Response("no", 401, {"WWW-Authenticate": 'Basic realm="git"'})
         env = {
             "PATH": os.environ["PATH"],

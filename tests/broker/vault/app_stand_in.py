@@ -51,6 +51,7 @@ class AppForge:
     def reset(self) -> None:
         """As it was."""
         self.installation = 77
+        self.repository = ("team", "web")
         self.granted = dict(GRANTED)
         self.ahead = 0.0
         self.life = 3600.0
@@ -94,7 +95,7 @@ class AppForge:
         if problem := self._problem(request):
             return self._answer({"message": problem}, 401)
         where = request.path_params
-        if (where["owner"], where["name"]) != ("team", "web"):
+        if (where["owner"], where["name"]) != self.repository:
             return self._answer({"message": "Not Found"}, 404)
         return self._answer({"id": self.installation}, 200)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from house import python_for_all
 
@@ -21,6 +22,10 @@ pytest_plugins = [
     "tests.forges.replica",
     "tests.forges.whole",
 ]
+
+settings.register_profile("quick", max_examples=40, deadline=None)  # a busy machine is no failure
+settings.register_profile("thorough", max_examples=400, deadline=None)  # --hypothesis-profile=thorough
+settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import hmac
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretBytes
 
@@ -135,7 +135,6 @@ def test_what_is_no_capability_is_refused(token):
         check(token)
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=5, max_value=len(TOKEN) - 1), st.sampled_from("ABCxyz019-_."))
 def test_no_changed_character_is_accepted(at, char):
     changed = TOKEN[:at] + char + TOKEN[at + 1 :]
@@ -194,7 +193,6 @@ caveats = st.builds(
 BOUND = ("grant", "repository", "base", "base_commit", "branch", "task", "issue")
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(caveats, max_size=8), st.sampled_from(VERBS), st.floats(min_value=0, max_value=2000))
 def test_whatever_caveats_are_appended_rights_never_grow(appended, verb, now):
     token, before = TOKEN, RIGHTS
@@ -214,7 +212,6 @@ def test_whatever_caveats_are_appended_rights_never_grow(appended, verb, now):
         before = after
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(caveats, min_size=1, max_size=6), st.data())
 def test_no_rearrangement_of_blocks_gives_what_a_holder_was_not_given(appended, data):
     token = TOKEN

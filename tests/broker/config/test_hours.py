@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.config.hours import next_opening, parse_span, zone_of
@@ -79,7 +79,6 @@ def test_what_is_no_zone_is_refused(name):
 minutes = st.integers(min_value=0, max_value=1439)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     minutes,
     minutes,

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.config.loading import load, parse, read_private
@@ -168,7 +168,6 @@ leaves = st.one_of(
 tables = st.recursive(leaves, lambda inner: st.dictionaries(keys, inner, max_size=5) | st.lists(inner, max_size=2))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(keys, tables, max_size=6))
 def test_whatever_stands_in_the_file_ends_in_settings_or_in_words(raw):
     text = "".join(f"{key} = {inline(value)}\n" for key, value in raw.items() if value is not None)

@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -237,7 +237,6 @@ _READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrou
 @example("``<!-- -->`\nx\n```")
 @example("- ```\n/x\n  ```\n```")
 @example("[\\]]:x\n[a]")
-@settings(deadline=None, max_examples=60)
 @given(_NASTY)
 def test_no_mix_of_markup_leaves_an_effect(words):
     for dialect in DIALECTS:
@@ -248,7 +247,6 @@ def test_no_mix_of_markup_leaves_an_effect(words):
         assert not _EFFECTS.search(plain(words, dialect)), plain(words, dialect)
 
 
-@settings(deadline=None, max_examples=60)
 @given(_NASTY)
 def test_commonmark_reads_no_html_link_or_image_in_it(words):
     """Judged by another's parser (markdown-it): what is left is text, code and plain structure."""
@@ -257,14 +255,12 @@ def test_commonmark_reads_no_html_link_or_image_in_it(words):
         assert not kinds & {"html_block", "html_inline", "link_open", "image"}, (kinds, cleaned)
 
 
-@settings(deadline=None, max_examples=60)
 @given(_NASTY)
 def test_gitlabs_last_door_has_nothing_to_refuse(words):
     for cleaned in (clean(words, GITLAB), plain(words, GITLAB), title(words, GITLAB)):
         assert quick_actions(cleaned) == ()
 
 
-@settings(deadline=None, max_examples=60)
 @given(_NASTY)
 def test_nothing_below_it_is_swallowed(words):
     """What the broker says under a proposal's words is a heading to another's parser, not the inside of their code."""
@@ -278,7 +274,6 @@ def _all_tokens(tokens):
         yield from _all_tokens(token.children or ())
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.one_of(_NASTY, st.text(max_size=300)))
 def test_cleaning_twice_changes_nothing(words):
     for dialect in DIALECTS:
@@ -286,7 +281,6 @@ def test_cleaning_twice_changes_nothing(words):
         assert plain(plain(words, dialect), dialect) == plain(words, dialect)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.text(max_size=300))
 def test_any_text_becomes_visible_text(words):
     assert all(c.isprintable() or c in "\n\t" for c in clean(words, GITHUB))
@@ -335,7 +329,6 @@ def test_what_a_drafts_mark_hid_is_taken_out_of_a_title():
     assert title("WIP: Signed-off-by: A <a@b>", GITLAB) == "Proposed change"
 
 
-@settings(deadline=None, max_examples=60)
 @given(_NASTY)
 def test_no_line_has_an_effect_and_a_second_cleaning_changes_nothing(words):
     for dialect in DIALECTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.wire import Evidence, Finding, SandboxProof, TestResult
@@ -162,7 +162,6 @@ def test_an_operators_own_length_is_kept():
     assert len(text.partition("### Evidence")[0]) <= 1002
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.text(max_size=200), st.text(max_size=200), st.text(max_size=50))
 def test_nothing_in_it_takes_effect(body, template, name):
     found = Finding(rule=name, severity="warn", message=body, path=name)

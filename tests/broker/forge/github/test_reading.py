@@ -40,7 +40,7 @@ PLACE = place_of(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(ITEMS)
 def test_any_object_becomes_data_or_an_error(item):
     with suppress(ForgeError):

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from broker.errors import ForgeError, GitError
+from broker.forge.rest.pace import Answered, Pace
 from broker.forge.rest.problems import Reason, clean, of_push
 from broker.gitdir import GitDir, Limits
 from broker.scope import Lend, Scope
@@ -61,8 +62,10 @@ class Remote:
 class Transport:
     """One repository's git. Blocking. Raises ForgeError; a remote's words in it are cleaned."""
 
-    def __init__(self, remote: Remote, lend: Lend, *, redact: Callable[[str], str] = str) -> None:
-        self._remote, self._lend, self._redact = remote, lend, redact
+    def __init__(
+        self, remote: Remote, lend: Lend, *, redact: Callable[[str], str] = str, pace: Pace | None = None
+    ) -> None:
+        self._remote, self._lend, self._redact, self._pace = remote, lend, redact, pace
         self._protocol = urlsplit(remote.address).scheme
 
     def fetch(self, branch: str, into: GitDir) -> str | None:
@@ -143,7 +146,7 @@ class Transport:
             return self._read(source, branch, told)
         except ForgeError as error:
             unread = refusal or error  # what was said first is nearer to the cause
-            unread.uncertain = refusal is None or refusal.reason == Reason.UNREACHABLE
+            unread.uncertain = refusal is None or refusal.reason in {Reason.UNREACHABLE, Reason.BROKEN}
             raise unread from None
 
     def object_format(self, at: GitDir) -> str | None:
@@ -181,7 +184,13 @@ class Transport:
         return f"{self._remote.address}.git"
 
     def _failed(self, doing: str, said: str) -> ForgeError:
-        return of_push(self._redact(said), doing).error()
+        problem = of_push(self._redact(said), doing)
+        if problem.reason is Reason.LIMIT and self._pace is not None:
+            self._pace.after(
+                Answered(429, {})
+            )  # git tells no Retry-After, so that the usual wait holds for the API too
+            return self._pace.refused()
+        return problem.error()
 
 
 def _require_plain(branch: str) -> None:

@@ -148,7 +148,7 @@ def _on(kind: str, project: Project, url: str, token: str, more: Mapping[str, An
     settings = Repository.model_validate(
         {"forge": kind, "url": f"{url}/{project.path}", "credential": {"token": {"file": "/nowhere"}}, **more}
     )
-    forge, tracker = _KINDS[kind][1]("demo", settings, lend, lend, Paces(Tempo(gap=0.0)), _redact)
+    forge, tracker = _KINDS[kind][1]("demo", settings, lend, lend, Paces(Tempo(gap=0.0, first=1.0)), _redact)
     return Remote(kind, project, forge, tracker, settings, lent)
 
 

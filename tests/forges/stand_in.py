@@ -77,6 +77,7 @@ class Project:
     id: int
     private: bool = True
     faults: list[Fault] = field(default_factory=list)
+    push_faults: list[int] = field(default_factory=list)  # statuses of git's next pushes
     calls: list[Call] = field(default_factory=list)
 
     def written(self) -> list[Call]:
@@ -175,6 +176,8 @@ class StandIn(Generic[P]):
         writes = "git-receive-pack" in (request.url.query + rest)
         if name not in self.projects or not self.admits_git(password, writes=writes):
             return Response("no", 401, {"WWW-Authenticate": 'Basic realm="git"'})
+        if writes and self.projects[name].push_faults:
+            return Response("slow down", self.projects[name].push_faults.pop(0))
         env = {
             "PATH": os.environ["PATH"],
             "GIT_PROJECT_ROOT": str(self.folder / "srv"),

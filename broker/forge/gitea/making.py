@@ -21,7 +21,8 @@ def gitea(
 ) -> tuple[Forge, Tracker]:
     """The forge and the tracker of one repository; ``push_lend`` gives the credential for git. Raises ConfigError."""
     place = site(name, settings)
-    door = Door(place.address, GITEA, lend, paces.of(place.address.host), redact=redact)
+    pace = paces.of(place.address.host)
+    door = Door(place.address, GITEA, lend, pace, redact=redact)
     account = Account("login")
-    transport = Transport(place.remote, push_lend, redact=redact)
+    transport = Transport(place.remote, push_lend, redact=redact, pace=pace)
     return GiteaForge(place, door, transport, account), GiteaTracker(place, door, account)

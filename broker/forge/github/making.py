@@ -25,7 +25,8 @@ def github(
 ) -> tuple[GitHubForge, GitHubTracker]:
     """Its forge and its tracker. Raises ConfigError for an address that is none, or certificates that are none."""
     place = place_of(name, settings)
-    door = Door(place.api, DIALECT, lend, paces.of(place.api.host), redact=redact)
+    pace = paces.of(place.api.host)
+    door = Door(place.api, DIALECT, lend, pace, redact=redact)
     account = Account(place)
-    git = Transport(place.git, push_lend, redact=redact)
+    git = Transport(place.git, push_lend, redact=redact, pace=pace)
     return GitHubForge(place, door, git, account), GitHubTracker(place, door, account)

@@ -21,7 +21,8 @@ def gitlab(
 ) -> tuple[Forge, Tracker]:
     """The forge and the tracker of one project; ``push_lend`` gives the credential for git. Raises ConfigError."""
     place = site(name, settings)
-    door = Door(place.address, GITLAB, lend, paces.of(place.address.host), redact=redact)
+    pace = paces.of(place.address.host)
+    door = Door(place.address, GITLAB, lend, pace, redact=redact)
     account = Account("username")
-    transport = Transport(place.remote, push_lend, redact=redact)
+    transport = Transport(place.remote, push_lend, redact=redact, pace=pace)
     return GitLabForge(place, door, transport, account), GitLabTracker(place, door, account)

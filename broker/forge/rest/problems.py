@@ -124,7 +124,7 @@ _RULES = (
     _rule(
         Reason.TOKEN,
         r"bad credentials|token (is |was |has )?(been )?(expired|revoked|invalid)|invalid_token|requires authentication"
-        r"|authentication required|expired",
+        r"|authentication required|(?<!certificate has )expired",
         "the forge does not take the credential: it is expired, revoked or wrong",
         "put a new one where broker.toml says it lies",
         401,
@@ -188,12 +188,39 @@ _BY_STATUS = {
         "the forge knows no such thing, or hides it from this credential",
         "compare url in broker.toml; give the credential access to the repository",
     ),
+    408: (Reason.UNREACHABLE, "the forge had no more time for it", "try again later"),
     409: (Reason.CONFLICT, "it collides with what is there", ""),
     410: (Reason.ABSENT, "it is gone, or that part of the forge is switched off", ""),
     413: (Reason.INVALID, "it is too large for the forge", ""),
+    422: (Reason.INVALID, "the forge refused it", ""),
     423: (Reason.ARCHIVED, "the repository is archived or locked", "unlock it, or take it out of broker.toml"),
+    425: (Reason.UNREACHABLE, "the forge was asked too early", "try again later"),
+    429: (Reason.LIMIT, "the forge was asked too often", "nothing to do: it is tried again later"),
     451: (Reason.BLOCKED, "access is blocked for legal reasons", "ask the repository's owner"),
 }
+_MOVED = (
+    Reason.MOVED,
+    "the forge points elsewhere, and the broker does not follow",
+    "the repository was renamed or moved: correct its address in broker.toml",
+)
+_NO_WAY = (
+    r"could not resolve|failed to connect|timed out|took longer|error: (408|425|5\d\d)|ssl|certificate"
+    r"|unexpected disconnect|hung up|early eof|rpc failed|curl \d+|connection (was )?(reset|closed|refused)"
+)
+# What git itself says of the way there; only looked at where the forge's own words named no reason.
+_OF_GIT = tuple(
+    (re.compile(pattern), told)
+    for pattern, told in (
+        (r"authentication failed|could not read username|error: 401", _BY_STATUS[401]),
+        (r"error: 429|too many requests|rate.?limit (exceeded|reached)|exceeded.{0,40}rate.?limit", _BY_STATUS[429]),
+        (r"error: 403", _BY_STATUS[403]),
+        (r"not found|error: 404", _BY_STATUS[404]),
+        (r"redirect|error: 30\d", _MOVED),
+        (_NO_WAY, (Reason.UNREACHABLE, "the forge could not be reached", "try again later")),
+    )
+)
+# An unknown word of git's may be about this very minute, so it is no verdict on the content.
+_GIT_FAILED = (Reason.BROKEN, "git could not do it", "see what the forge says; it is tried again later")
 
 
 def read(status: int, body: bytes, headers: Mapping[str, str] | None = None, doing: str = "") -> Problem:
@@ -201,10 +228,8 @@ def read(status: int, body: bytes, headers: Mapping[str, str] | None = None, doi
     headers = headers or {}
     words = said(body)
     if 300 <= status < 400:
-        mend = "the repository was renamed or moved: correct its address in broker.toml"
-        return Problem(
-            Reason.MOVED, _told(doing, "the forge points elsewhere, and the broker does not follow", ""), mend
-        )
+        reason, message, mend = _MOVED
+        return Problem(reason, _told(doing, message, ""), mend)
     if "x-github-sso" in headers and status == 403:
         return _by(next(rule for rule in _RULES if rule.reason is Reason.SSO), doing, words)
     for rule in _RULES:
@@ -213,7 +238,8 @@ def read(status: int, body: bytes, headers: Mapping[str, str] | None = None, doi
     if status >= 500:
         message = _told(doing, f"the forge is out of order ({status})", words)
         return Problem(Reason.BROKEN, message, "try again later")
-    reason, message, mend = _BY_STATUS.get(status, (Reason.INVALID, f"the forge refused it ({status})", ""))
+    unknown = Reason.INVALID if status == 400 else Reason.BROKEN  # a proxy's own answer says nothing of the content
+    reason, message, mend = _BY_STATUS.get(status, (unknown, f"the forge refused it ({status})", ""))
     return Problem(reason, _told(doing, message, words), mend)
 
 
@@ -224,22 +250,7 @@ def of_push(said_by_remote: str, doing: str = "") -> Problem:
         if rule.pattern.search(words):
             return _by(rule, doing, words)
     lowered = words.lower()
-    if "authentication failed" in lowered or "could not read username" in lowered or "error: 401" in lowered:
-        reason, message, mend = _BY_STATUS[401]
-    elif "error: 403" in lowered:
-        reason, message, mend = _BY_STATUS[403]
-    elif "not found" in lowered or "error: 404" in lowered:
-        reason, message, mend = _BY_STATUS[404]
-    elif "redirect" in lowered or re.search(r"error: 30\d", lowered):
-        reason, message = Reason.MOVED, "the forge points elsewhere, and the broker does not follow"
-        mend = "the repository was renamed or moved: correct its address in broker.toml"
-    elif re.search(
-        r"could not resolve|failed to connect|timed out|took longer|error: 5\d\d|ssl|certificate|unexpected disconnect",
-        lowered,
-    ):
-        reason, message, mend = Reason.UNREACHABLE, "the forge could not be reached", "try again later"
-    else:
-        reason, message, mend = Reason.INVALID, "git could not do it", "see what the forge says"
+    reason, message, mend = next((told for pattern, told in _OF_GIT if pattern.search(lowered)), _GIT_FAILED)
     return Problem(reason, _told(doing, message, words), mend)
 
 

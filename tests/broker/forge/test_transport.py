@@ -13,6 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from broker.errors import ForgeError
+from broker.forge.rest.pace import Pace, Tempo
 from broker.forge.transport import Remote, Transport
 from broker.gitdir import GitDir, Limits
 from broker.scope import Scope
@@ -31,7 +32,7 @@ class Place:
     """A repository on a git server, and the broker's store with its main branch."""
 
     def __init__(self, stand_in: StandIn, folder: Path) -> None:
-        project = stand_in.project()
+        self.project = project = stand_in.project()
         self.bare: Bare = project.bare
         self.base: str = project.base
         self.address = f"{stand_in.url}/{project.path}"
@@ -99,6 +100,17 @@ def test_what_the_forge_refuses_is_told_in_its_words_without_control_characters(
     assert caught.value.mend
     assert not any(ord(c) < 32 or c == "\u202e" for c in str(caught.value))
     assert place.bare.head("swarm/t1") is None
+
+
+def test_a_limit_told_to_git_holds_for_every_call_to_the_host(place):
+    clock = Pace("forge", Tempo(first=60.0), clock=lambda: 1000.0)
+    git = Transport(Remote(place.address, "x-access-token"), lend, pace=clock)
+    place.project.push_faults.append(429)
+    with pytest.raises(ForgeError) as caught:
+        git.push(place.store, place.commit(), "swarm/t1")
+    assert (caught.value.reason, caught.value.when) == ("limit", 1060.0)
+    with pytest.raises(ForgeError, match="wants to be asked no more"):
+        clock.before(writes=False)
 
 
 def test_a_wrong_credential_is_told_and_shown_nowhere(place, tmp_path):

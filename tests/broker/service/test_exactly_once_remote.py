@@ -103,6 +103,17 @@ def test_a_pull_request_that_was_opened_although_the_answer_was_an_error_is_foun
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_a_passing_word_of_gits_is_no_verdict(afar, status):
+    afar.grant()
+    afar.remote.project.push_faults.append(status)
+    with pytest.raises(ForgeError) as caught:
+        afar.offer()
+    assert (caught.value.when is not None) == (status == 429)
+    afar.assert_once(afar.offer())
+
+
+@pytest.mark.slow
 def test_an_update_moves_the_one_pull_request_forward_and_gives_it_new_words(afar):
     first = afar.offer()
     second = afar.offer("newer\n", on=first.commit, id="u", update=True, title="Better", body="Because.")

@@ -125,7 +125,6 @@ def test_a_secret_far_into_a_long_line_is_found(scanner):
         b"secret=",
         b'"',
         b"a",
-        b"api_key",
         b"password = '",
         b"secret\n",
         b"aws'",
@@ -133,7 +132,6 @@ def test_a_secret_far_into_a_long_line_is_found(scanner):
     ],
 )
 def test_no_content_makes_the_scan_slow(scanner, part):
-    """The keyword detector alone takes half a second for 2,300 characters of `api_key`."""
     began = time.process_time()
     found(scanner, (part * 140_000)[: 256 * 1024])
     assert time.process_time() - began < 4
@@ -146,8 +144,11 @@ def test_a_detector_is_only_left_out_where_it_could_find_nothing():
 
 
 def test_what_is_not_looked_at_is_told(scanner):
+    """The keyword detector alone takes half a second for 2,300 characters of `api_key`."""
     scan = scanner.begin(Policy())
-    assert scan.look(Content("a.py", b"", b"api_key" * 10_000)) == ()
+    began = time.process_time()
+    assert scan.look(Content("a.py", b"", (b"api_key" * 140_000)[: 256 * 1024])) == ()
+    assert time.process_time() - began < 4
     assert [finding.rule for finding in scan.close()] == ["not-scanned"]
     scan = scanner.begin(Policy(max_total_bytes=1000))
     scan.look(Content("a.py", b"", b"x = 1\n" * 1000))

@@ -42,10 +42,12 @@ from broker.wire import (
     Repositories,
     StatusNote,
     Thread,
+    Waiting,
 )
 
 Model = TypeVar("Model", bound=BaseModel)
 _VERDICT: TypeAdapter[Receipt | Refusal] = TypeAdapter(Receipt | Refusal)
+_STANDING: TypeAdapter[Receipt | Refusal | Waiting] = TypeAdapter(Receipt | Refusal | Waiting)
 _TIMEOUT = httpx.Timeout(600.0, connect=5.0)
 
 
@@ -88,9 +90,9 @@ class Client:
         """What the broker knows."""
         return self._call(Repositories, "GET", "/v1/repositories")
 
-    def proposal(self, proposal: str) -> Receipt | Refusal:
-        """The verdict on a proposal."""
-        return _VERDICT.validate_json(self._send("GET", f"/v1/proposals/{_part(proposal)}"))
+    def proposal(self, proposal: str) -> Receipt | Refusal | Waiting:
+        """The verdict on a proposal, or what it waits for."""
+        return _STANDING.validate_json(self._send("GET", f"/v1/proposals/{_part(proposal)}"))
 
     def provenance(self, repository: str, number: int, commit: str | None = None) -> bytes:
         """The signed statement about a pull request's newest commit of the broker's, or about the one named."""

@@ -5,7 +5,7 @@ HTTP over a unix socket. Bodies are JSON, except packs:
     POST /v1/mirror     MirrorRequest           -> a pack (application/x-git-packed-objects), header X-Base-Commit
     POST /v1/propose    encode_proposal(...)    -> Receipt | Refusal                  (200, verdict in the body)
     POST /v1/explain    encode_proposal(...)    -> Explanation                        judges, pushes nothing
-    GET  /v1/proposals/{id}                     -> Receipt | Refusal                  404 when never seen
+    GET  /v1/proposals/{id}                     -> Receipt | Refusal | Waiting        404 when never seen
     POST /v1/issue      IssueRequest            -> Thread                             read without the key
     POST /v1/pull       Ask                     -> PullState                          the grant's own pull request
     POST /v1/comment    StatusNote              -> Noted                              its one status comment
@@ -175,6 +175,15 @@ class Refusal(Wire):
     findings: tuple[Finding, ...]
     digest: str = Field(default="", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of what an approval binds to")
     waits: bool = Field(default=False, description="nothing speaks against it but that a person has to approve it")
+
+
+class Waiting(Wire):
+    """The broker holds the proposal and goes on with it by itself; ``opens``: no sooner than then, where known."""
+
+    kind: Literal["waiting"] = "waiting"
+    proposal: Name
+    reason: str
+    opens: float | None = Field(default=None, description="seconds since the epoch")
 
 
 class Explanation(Wire):

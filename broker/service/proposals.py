@@ -8,8 +8,8 @@ from broker.capability import Rights
 from broker.delivery.verdict import left, never_passes, waits
 from broker.errors import (
     AbsentError,
-    BrokerError,
     BudgetError,
+    BusyError,
     ConflictError,
     FencedError,
     ForgeError,
@@ -21,12 +21,14 @@ from broker.outbox.rows import Approved, Kept
 from broker.person_wire import Approval, KeptProposal, Outbox
 from broker.service.delivering import Delivering, Outgoing
 from broker.service.grants import Grants
+from broker.service.holdups import Holdups, said
 from broker.service.judging import Case, Judging
 from broker.service.viewing import Viewing
-from broker.service.ward import Desk, Ward
-from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal
+from broker.service.ward import PERSONS_PATIENCE, Desk, Ward
+from broker.wire import Explanation, Finding, Proposal, Receipt, Refusal, Waiting
 
 _MAX_FILES_SHOWN = 1000
+_PATIENCE = 30.0  # seconds that a proposal waits for its turn
 _SHUTS = (ForgeError, StoppedError, BudgetError)  # what every proposal for the repository would meet
 
 
@@ -40,31 +42,40 @@ class Proposals:
         self._delivering = delivering
         self._viewing = Viewing(desk)
         self._not_before: dict[str, float] = {}  # by repository: when its forge wants to be asked again
-        self._failed: dict[str, tuple[int, str]] = {}  # by unfinished proposal: how often, and with which words last
+        self._holdups = Holdups()
 
     # --- a person's verbs
 
     def outbox(self) -> Outbox:
         """What is kept for a person."""
-        return self._desk.outbox.listing()
+        box = self._desk.outbox.listing()
+        return box.model_copy(update={"proposals": tuple(map(self._with_reason, box.proposals))})
 
     def kept(self, proposal: str) -> KeptProposal:
         """One of them with its words and the change that it proposes."""
-        return self._viewing.kept(proposal)
+        return self._with_reason(self._viewing.kept(proposal))
+
+    def _with_reason(self, shown: KeptProposal) -> KeptProposal:
+        kept = None if shown.verdict else self._desk.outbox.find(shown.id)
+        if kept is None or kept.verdict is not None:
+            return shown
+        reason = self._holdups.of(kept).said if shown.reason == kept.reason else shown.reason
+        return shown.model_copy(update={"reason": reason})
 
     def discard(self, proposal: str, by_uid: int) -> KeptProposal:
         """Removes the content of one that was refused, or that waits or fails: nothing more is done with it.
 
-        What was pushed before stays on the forge. Raises AbsentError, ConflictError.
+        What was pushed before stays on the forge. Raises AbsentError, ConflictError, BusyError.
         """
         ward = self._ward_of(self._desk.outbox.get(proposal))
-        with ward.lock:
+        with ward.turn(PERSONS_PATIENCE):
             kept = self._desk.outbox.get(proposal)
             if kept.verdict is None:
                 message = f"a person discarded it while it was {kept.state}"
                 finding = Finding(rule="discarded", severity="fatal", message=message, mend="propose it again")
                 self._desk.outbox.settle(Refusal(proposal=proposal, findings=(finding,), digest=kept.digest))
             discarded = self._desk.outbox.discard(proposal)
+            self._holdups.over(proposal)
         self._desk.audit.append("discard", proposal=proposal, uid=by_uid, tree=discarded.tree)
         return discarded
 
@@ -72,10 +83,11 @@ class Proposals:
         """Delivers exactly the content that ``digest`` names, past the findings that the person was shown.
 
         Again is no harm. A finding that is new by then is not covered: another refusal names it. Raises AbsentError
-        and ConflictError (another digest, not refused, never to be approved), StoppedError, BudgetError, ForgeError.
+        and ConflictError (another digest, not refused, never to be approved), StoppedError, BudgetError, ForgeError,
+        BusyError.
         """
         ward = self._ward_of(self._desk.outbox.get(proposal))
-        with ward.lock:
+        with ward.turn(PERSONS_PATIENCE):
             kept = self._desk.outbox.get(proposal)
             _require_digest(kept, word.digest)
             if isinstance(kept.verdict, Refusal):
@@ -102,10 +114,11 @@ class Proposals:
         """Judges, and delivers what passes. The same proposal id always ends in the same verdict, one pull request.
 
         Raises StoppedError and BudgetError where it has to wait; it is kept and goes on by itself, or when asked again.
+        Raises BusyError, before it is kept, where others of the same repository take long.
         """
         rights = self._grants.rights_for(proposal, "propose")
         ward = self._desk.wards.get(rights.repository)
-        with ward.lock:
+        with ward.turn(_PATIENCE):
             kept = self._known(proposal, rights) or self._keep(proposal, pack, rights)
             return kept.verdict or self._tried(ward, kept.id)
 
@@ -132,20 +145,19 @@ class Proposals:
             return (Finding(rule=rule, message=str(error), mend=error.mend),)
         return ()
 
-    def status(self, proposal: str) -> Receipt | Refusal:
-        """The verdict. Raises AbsentError while there is none."""
+    def status(self, proposal: str) -> Receipt | Refusal | Waiting:
+        """The verdict, or what it waits for. Raises AbsentError for one that was never kept."""
         kept = self._desk.outbox.get(proposal)
-        if kept.verdict is None:
-            why = f"waits: {kept.reason}" if kept.reason else "is still being worked on"
-            raise AbsentError(f"proposal {proposal!r} {why}", "ask again, or propose it again")
-        return kept.verdict
+        if kept.verdict is not None:
+            return kept.verdict
+        hindered = self._holdups.of(kept)
+        return Waiting(proposal=kept.id, reason=hindered.said[:1000], opens=hindered.opens)
 
     # --- what nobody asks for
 
-    def reconcile(self) -> None:
-        """Finishes what a kill interrupted. Called at start, before the first connection. Raises FencedError."""
-        self._desk.quarantine.sweep()
-        self.resume("reconciled")
+    def reconcile(self, ending: Callable[[], bool] = lambda: False) -> None:
+        """Finishes what a kill interrupted: the first round after a start. Raises FencedError."""
+        self.resume("reconciled", ending)
 
     def resume(self, event: str = "resumed", ending: Callable[[], bool] = lambda: False) -> int:
         """Goes on with all that waits or failed, oldest first, and returns how many got a verdict.
@@ -156,7 +168,7 @@ class Proposals:
         done, now = 0, self._desk.clock()
         shut = {name for name, when in self._not_before.items() if when > now}
         # What failed often comes last: one that its forge never takes must not hold up the others.
-        for kept in sorted(self._desk.outbox.unfinished(), key=lambda one: self._failed.get(one.id, (0, ""))[0]):
+        for kept in sorted(self._desk.outbox.unfinished(), key=lambda one: self._holdups.failed(one.id)):
             if ending():
                 break
             if kept.repository in shut:
@@ -165,6 +177,8 @@ class Proposals:
                 done += self._resumed(kept, event)
             except FencedError:
                 raise
+            except BusyError:
+                shut.add(kept.repository)  # whoever has its turn goes on with one of them now
             except Exception as error:  # noqa: BLE001 - a fault of ours in one proposal stops neither a start nor the others
                 if isinstance(error, _SHUTS) and not (kept.update and isinstance(error, BudgetError)):
                     shut.add(kept.repository)
@@ -174,23 +188,18 @@ class Proposals:
     def _held_up(self, kept: Kept, event: str, error: Exception) -> None:
         if isinstance(error, ForgeError) and error.when is not None:
             self._not_before[kept.repository] = error.when
-        if isinstance(error, StoppedError | BudgetError):
-            return
-        reason = _said(error)
-        count, before = self._failed.get(kept.id, (0, ""))
-        self._failed[kept.id] = (count + 1, reason)
-        if before != reason:  # once, not in every round of a long night
-            self._desk.audit.append(f"not-{event}", proposal=kept.id, reason=reason)
+        news = self._holdups.met(kept.id, error)
+        if news and not isinstance(error, StoppedError | BudgetError):  # once, not in every round of a long night
+            self._desk.audit.append(f"not-{event}", proposal=kept.id, reason=said(error))
 
     def _resumed(self, kept: Kept, event: str) -> bool:
         ward = self._ward_of(kept)
-        with ward.lock:
+        with ward.turn(0.0):
             now = self._desk.outbox.get(kept.id)
             if now.verdict is not None:
                 return False
             self._delivering.require_open(ward, ward.settings(), now.rights, extends=now.update)
             self._finish(ward, now)
-        self._failed.pop(kept.id, None)
         self._desk.audit.append(event, proposal=kept.id)
         return True
 
@@ -225,13 +234,15 @@ class Proposals:
         try:
             return self._finish(ward, kept)
         except (StoppedError, BudgetError) as error:
+            self._holdups.met(proposal, error)
             self._desk.outbox.waits(proposal, str(error))
             self._desk.audit.append("waiting", proposal=proposal, reason=str(error))
             raise
         except FencedError:
             raise  # the log, too, is another broker's now
         except Exception as error:  # it stays in the outbox and is tried again
-            self._desk.audit.append("failed", proposal=proposal, reason=_said(error))
+            self._holdups.met(proposal, error)
+            self._desk.audit.append("failed", proposal=proposal, reason=said(error))
             raise
 
     def _finish(self, ward: Ward, kept: Kept) -> Receipt | Refusal:
@@ -252,6 +263,7 @@ class Proposals:
         if isinstance(verdict, Finding):
             verdict = self._refusal(case, kept, (verdict,))
         self._desk.outbox.settle(verdict)
+        self._holdups.over(kept.id)
         return verdict
 
     def _refusal(self, case: Case, kept: Kept, findings: tuple[Finding, ...]) -> Refusal:
@@ -259,11 +271,6 @@ class Proposals:
         policy = fingerprint(case.settings.policy)
         self._desk.audit.append("refusal", proposal=kept.id, rules=rules, first=findings[0].message, policy=policy)
         return Refusal(proposal=kept.id, findings=findings, digest=kept.digest, waits=waits(findings))
-
-
-def _said(error: Exception) -> str:
-    """Of an error that nobody foresaw the class alone: its text could hold anything."""
-    return str(error) if isinstance(error, BrokerError) else f"a fault of the broker's own: {type(error).__name__}"
 
 
 def _require_digest(kept: Kept, digest: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from broker.capability import Caveat, narrow
 from broker.errors import AbsentError, BrokerError, CapabilityError, ConflictError, ForgeError, OutboxFullError
 from broker.testing import PretendForge, copy
-from broker.wire import GrantRequest, MirrorRequest, Receipt, Refusal
+from broker.wire import GrantRequest, MirrorRequest, Receipt, Refusal, Waiting
 
 NULL = "0" * 40
 
@@ -664,8 +664,9 @@ def test_reconciling_against_a_forge_that_still_fails_keeps_the_proposal(build_h
         house.offer(house.good)
     house.service.reconcile()
     assert house.service.proposals.kept("t1-p").state == "pushing"
-    with pytest.raises(AbsentError, match="still being worked on"):
-        house.service.proposals.status("t1-p")
+    assert house.service.proposals.kept("t1-p").reason == "down"
+    assert [one.reason for one in house.service.proposals.outbox().proposals] == ["down"]
+    assert house.service.proposals.status("t1-p") == Waiting(proposal="t1-p", reason="down")
     house.service.reconcile()
     assert isinstance(house.service.proposals.status("t1-p"), Receipt)
 

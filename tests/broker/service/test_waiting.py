@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from broker.errors import AbsentError, BudgetError, ConflictError, ForgeError, StoppedError
+from broker.errors import BudgetError, ConflictError, ForgeError, StoppedError
 from broker.person_wire import Approval, StopRequest
 from broker.server import build
 from broker.service.resuming import Resumer
 from broker.service.service import assemble
 from broker.testing import PretendTracker
-from broker.wire import Receipt
+from broker.wire import Receipt, Waiting
 
 
 def stop(house, *, stopped=True, repository="demo"):
@@ -35,8 +35,9 @@ def test_a_stop_keeps_a_proposal_until_a_person_lets_go(forged, repository):
     kept = house.service.proposals.kept("t1-p")
     assert (kept.state, "holidays" in kept.reason, kept.title) == ("waiting", True, "Fix clamp")
     assert forge.pushes == []
-    with pytest.raises(AbsentError, match=r"waits: .*holidays"):
-        house.service.proposals.status("t1-p")
+    standing = house.service.proposals.status("t1-p")
+    assert isinstance(standing, Waiting)
+    assert ("holidays" in standing.reason, standing.opens) == (True, None)
     assert house.service.proposals.resume() == 0
     stop(house, stopped=False, repository=repository)
     assert house.service.proposals.resume() == 1
@@ -372,7 +373,7 @@ def test_a_forge_that_is_down_all_night_is_one_line_in_the_log_and_one_call_a_ro
         assert house.service.proposals.resume() == 0
     assert forge.before["push"] == []
     events = [entry.event for entry in house.service.log(0).entries]
-    assert events.count("not-resumed") == 2
+    assert (events.count("failed"), events.count("not-resumed")) == (2, 0)
 
 
 def test_a_forge_that_says_when_is_not_asked_before(timed):
@@ -425,3 +426,21 @@ def test_a_task_granted_anew_after_its_pull_request_was_closed_opens_another(for
     house.grants.clear()
     again = house.offer({"src/more.py": b"more = 1\n"}, id="anew")
     assert (again.number, [pull.state for pull in forge.pulls()]) == (2, ["open", "closed"])
+
+
+def test_one_that_waits_says_why_and_when_it_is_worth_asking_again(timed):
+    house, forge, clock = timed(policy={"hours": ["mon-fri 08:00-18:00"]})
+    clock.now += 12 * 3600  # midnight
+    with pytest.raises(BudgetError) as told:
+        offered(house)
+    standing = house.service.proposals.status("t1-p")
+    assert (standing.reason, standing.opens) == (str(told.value), told.value.opens)
+    clock.now += 9 * 3600
+    forge.before["push"] += [ForgeError("slow down", when=clock.now + 600)]
+    house.service.proposals.resume()
+    assert house.service.proposals.status("t1-p") == Waiting(proposal="t1-p", reason="slow down", opens=clock.now + 600)
+    assert house.service.proposals.kept("t1-p").reason == "slow down"
+    clock.now += 601
+    house.service.proposals.resume()
+    assert isinstance(house.service.proposals.status("t1-p"), Receipt)
+    assert house.service.proposals.kept("t1-p").reason == ""

@@ -27,6 +27,7 @@ from broker.door.coordinator import CoordinatorDoor
 from broker.door.guard import Guard, never
 from broker.door.listening import listening, listening_tcp
 from broker.door.person import PersonDoor
+from broker.door.serving import Place
 from broker.door.serving import serve as serve_sockets
 from broker.errors import ConfigError, FencedError
 from broker.followup.webhook import Webhook
@@ -95,12 +96,16 @@ def _serve(service: Service, config: BrokerConfig, redactor: Redactor) -> int:
         coordinator = stack.enter_context(listening(config.socket, config.socket_group, "socket_group"))
         person = stack.enter_context(listening(config.people, config.person_group, "person_group"))
         places = [
-            (CoordinatorDoor(service, config, guards["coordinator"], ending).app(), coordinator),
-            (PersonDoor(service, guards["person"]).app(), person),
+            Place(
+                CoordinatorDoor(service, config, guards["coordinator"], ending).app(),
+                coordinator,
+                config.roles.coordinator.__contains__,
+            ),
+            Place(PersonDoor(service, guards["person"]).app(), person, config.roles.person.__contains__),
         ]
         if config.webhook is not None:
             hook = _webhook(service, config.webhook, Vault(config.state, redactor))
-            places.append((hook, stack.enter_context(listening_tcp(config.webhook.listen))))
+            places.append(Place(hook, stack.enter_context(listening_tcp(config.webhook.listen))))
         asyncio.run(serve_sockets(tuple(places), config.drain_seconds, ending, functools.partial(_ready, words)))
     return sum(guard.running for guard in guards.values())
 

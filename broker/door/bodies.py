@@ -16,6 +16,7 @@ from broker.errors import (
     AbsentError,
     BrokerError,
     BudgetError,
+    BusyError,
     CapabilityError,
     ConflictError,
     FencedError,
@@ -37,6 +38,7 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (StoppedError, 423, "stopped"),
     (BudgetError, 429, "budget"),
     (OutboxFullError, 507, "outbox-full"),
+    (BusyError, 503, "busy"),
     (FencedError, 503, "fenced"),
     (ForgeError, 502, "forge"),
     (ValidationError, 400, "malformed"),
@@ -47,15 +49,21 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
 _MENDS = {
     404: "broker/wire.py and broker/person_wire.py list the verbs of the two sockets; is this the right one?",
     405: "the verbs are listed at the top of broker/wire.py",
+    411: "send its length in Content-Length, and the body as it is",
     413: "propose a smaller change, or the operator raises max_body_bytes in broker.toml",
 }
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body. Raises HTTPException 413 above ``limit`` bytes and 408 when it takes too long to come."""
+    """The body. Raises HTTPException 413 above ``limit`` bytes and 408 when it takes too long to come.
+
+    And 411 for one in chunks: taking a million of one byte each apart would hold up every other caller.
+    """
+    if "transfer-encoding" in request.headers:
+        raise _leaving(411, "the body comes in chunks")
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise HTTPException(413, f"the body has {declared[:20]} bytes, {limit} are read")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise _leaving(413, f"the body has {declared[:20]} bytes, {limit} are read")
     parts, size = [], 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
@@ -63,12 +71,17 @@ async def read_body(request: Request, limit: int) -> bytes:
                 parts.append(chunk)
                 size += len(chunk)
                 if size > limit:
-                    raise HTTPException(413, f"the body has more than {limit} bytes")
+                    raise _leaving(413, f"the body has more than {limit} bytes")
     except ClientDisconnect:
         raise HTTPException(400, "the body ended before it was whole") from None
     except TimeoutError:
-        raise HTTPException(408, f"the body did not arrive within {_BODY_SECONDS:g} s") from None
+        raise _leaving(408, f"the body did not arrive within {_BODY_SECONDS:g} s") from None
     return b"".join(parts)
+
+
+def _leaving(status: int, message: str) -> HTTPException:
+    """A refusal after which the rest of the body is not read either."""
+    return HTTPException(status, message, {"connection": "close"})
 
 
 def chunks(pack: IO[bytes]) -> Iterator[bytes]:
@@ -107,7 +120,8 @@ def _plain(error: Exception) -> str:
 async def http_problem(_request: Request, error: Exception) -> Response:
     """What Starlette itself turns down: unknown paths, wrong methods, bodies too large."""
     status, message = getattr(error, "status_code", 500), getattr(error, "detail", "")
-    return answer(Problem(code=str(status), message=message, mend=_MENDS.get(status, "")), status)
+    problem = Problem(code=str(status), message=message, mend=_MENDS.get(status, ""))
+    return answer(problem, status, getattr(error, "headers", None))
 
 
 async def unexpected(_request: Request, error: Exception) -> Response:

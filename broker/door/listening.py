@@ -9,8 +9,9 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,24 +19,49 @@ from broker.config import ground
 from broker.errors import ConfigError
 
 CONNECTIONS = 64
-_HEAD_SECONDS = 15.0
+"""Of one socket that are served; as many again are told that it is busy, and the rest are cut."""
+STRANGERS = 8
+"""Connections that all who have no business at a socket may hold there together."""
+HEAD_SECONDS = 15.0
 
 
 class PatientProtocol(H11Protocol):
-    """Closes a connection over which nothing was asked in time: whoever says nothing holds one of few places."""
+    """Closes a connection over which nothing is asked in time: whoever says nothing holds one of few places."""
+
+    def __init__(self, *args: Any, head_seconds: float = HEAD_SECONDS, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._head_seconds = head_seconds
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins to wait."""
+        """Begins to wait, if there is a place."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        self.loop.call_later(_HEAD_SECONDS, self._leave_the_silent)
+        if len(self.connections) > 2 * CONNECTIONS:
+            self.transport.abort()
+        self._await_a_request()
 
-    def _leave_the_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+    def on_response_complete(self) -> None:
+        """Begins to wait for the next request."""
+        super().on_response_complete()
+        self._await_a_request()
+
+    def _await_a_request(self) -> None:
+        self.loop.call_later(self._head_seconds, self._leave_the_silent, self.cycle)
+
+    def _leave_the_silent(self, last: object) -> None:
+        if self.cycle is last and not self.transport.is_closing():
             self.transport.close()
 
 
 class PeerProtocol(PatientProtocol):
-    """Puts the uid that the kernel vouches for into the state of every request of this connection."""
+    """Puts the uid that the kernel vouches for into the state of every request of this connection.
+
+    ``known`` says of a uid whether the socket is there for it: everybody else shares a few places.
+    """
+
+    def __init__(self, *args: Any, known: Callable[[int], bool], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._known = known
+        self.stranger = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asks SO_PEERCRED once; it names whoever called connect()."""
@@ -44,6 +70,9 @@ class PeerProtocol(PatientProtocol):
         credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _pid, uid, _gid = struct.unpack("3i", credentials)
         self.app_state = {**self.app_state, "peer_uid": uid}
+        self.stranger = not self._known(uid)
+        if self.stranger and sum(getattr(other, "stranger", False) for other in self.connections) > STRANGERS:
+            self.transport.abort()
 
 
 @contextlib.contextmanager

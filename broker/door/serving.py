@@ -1,25 +1,40 @@
-"""All sockets in one loop until a signal; each with places of its own, so that none can shut another out."""
+"""All sockets until a signal; each with places, a thread and a loop of its own, so that none can hold up another."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import uvicorn
 from starlette.applications import Starlette
 
-from broker.door.listening import CONNECTIONS, PatientProtocol, PeerProtocol
+from broker.door.listening import CONNECTIONS, HEAD_SECONDS, PatientProtocol, PeerProtocol
 
-Place = tuple[Starlette, socket.socket]
+
+def nobody(_uid: int) -> bool:
+    """Of a socket that nobody in particular is to call."""
+    return False
+
+
+@dataclass(frozen=True)
+class Place:
+    """An application and where it listens. ``known`` says of a uid whether the socket is there for it."""
+
+    app: Starlette
+    listener: socket.socket
+    known: Callable[[int], bool] = nobody
+    head_seconds: float = HEAD_SECONDS
 
 
 async def serve(places: tuple[Place, ...], drain: float, ending: threading.Event, ready: Callable[[], None]) -> None:
     """Serves until SIGTERM or SIGINT, then gives running calls ``drain`` seconds. ``ending`` is set at the signal."""
-    servers = [_Server(_settings(app, listener, drain)) for app, listener in places]
+    servers = [_Server(_settings(place, drain)) for place in places]
     loop = asyncio.get_running_loop()
 
     def leave(number: int) -> None:
@@ -30,21 +45,31 @@ async def serve(places: tuple[Place, ...], drain: float, ending: threading.Event
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leave, number)
     ready()
-    await asyncio.gather(
-        *(server.serve(sockets=[listener]) for server, (_, listener) in zip(servers, places, strict=True))
-    )
+    try:
+        await asyncio.gather(
+            *(asyncio.to_thread(_run, server, place) for server, place in zip(servers, places, strict=True))
+        )
+    finally:
+        leave(signal.SIGTERM)  # one that failed ends the others
 
 
-def _settings(app: Starlette, listener: socket.socket, drain: float) -> uvicorn.Config:
+def _run(server: uvicorn.Server, place: Place) -> None:
+    asyncio.run(server.serve(sockets=[place.listener]))
+
+
+def _settings(place: Place, drain: float) -> uvicorn.Config:
+    unix = place.listener.family == socket.AF_UNIX
+    protocol = functools.partial(PeerProtocol, known=place.known) if unix else PatientProtocol
     return uvicorn.Config(
-        app,
-        http=PeerProtocol if listener.family == socket.AF_UNIX else PatientProtocol,
+        place.app,
+        http=functools.partial(protocol, head_seconds=place.head_seconds),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        backlog=CONNECTIONS,  # as many are taken at once before any of them can be turned away
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=int(drain),
     )

@@ -166,10 +166,19 @@ async def test_a_body_over_the_limit_is_refused_and_recorded(call, door):
         for _ in range(5):
             yield b"x" * 60_000
 
-    answer = await call("POST", "/v1/propose", chunks(), uid=COORDINATOR)
-    assert answer.status_code == 413
+    answer = await call("POST", "/v1/propose", chunks(), uid=COORDINATOR, headers={"content-length": "10"})
+    assert (answer.status_code, answer.headers["connection"]) == (413, "close")
     assert answer.json()["mend"]
     assert [entry.event for entry in door.service.log(0).entries] == ["too-large"] * 2
+
+
+async def test_a_body_in_chunks_is_not_read(call):
+    async def crumbs():
+        yield b"{"
+        raise AssertionError("the second crumb was asked for")
+
+    answer = await call("POST", "/v1/mirror", crumbs(), uid=COORDINATOR)
+    assert (answer.status_code, answer.headers["connection"], answer.json()["code"]) == (411, "close", "411")
 
 
 @pytest.mark.parametrize(("path", "uid"), [("/v1/grant", PERSON), ("/v1/mirror", COORDINATOR)])

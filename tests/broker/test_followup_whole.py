@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from broker.client import Client
-from broker.wire import Event, StatusNote
+from broker.wire import Ask, Event, IssueRequest, StatusNote
 from tests.broker.test_forges_whole import STAND_INS, Whole
 from tests.forges.remote import label, say
 from tests.forges.stand_in import StandIn, serving
@@ -100,8 +100,14 @@ def test_a_label_becomes_a_pull_request_and_a_status_comment(followed: Followed)
     assert event.grant is not None
     followed.delivered(followed.body(event.grant, event.task))
     assert [branch for branch, _ in followed.opened()] == [f"swarm/{event.task}"]
+    capability = event.grant.capability
     with Client(followed.coordinator) as client:
-        client.comment(StatusNote(capability=event.grant.capability, state="delivered"))
+        assert client.comment(StatusNote(capability=capability, state="delivered")).url
+        thread = client.issue(IssueRequest(capability=capability))
+        assert (thread.number, thread.title, thread.text.strip()) == (number, "Broken", "It breaks.")
+        shown = client.pull_state(Ask(capability=capability))
+        assert (shown.state, shown.ours) == ("open", True)
+        assert shown.head == followed.project.bare.head(f"swarm/{event.task}")
     assert SECRET not in followed.said()
 
 

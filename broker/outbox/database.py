@@ -88,7 +88,7 @@ class Database:
     def _run(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         try:
             return self._db.execute(query, values)
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             mend = (
                 "the operator looks whether the disk of the state folder is full; what was kept before is still there"
             )

@@ -61,13 +61,18 @@ class OutboxStore:
     # --- arrival and verdict
 
     def keep(self, proposal: Proposal, pack: bytes, rights: Rights) -> Kept:
-        """Keeps a new one. Raises OutboxFullError, and ValueError for words that could not be read again."""
+        """Keeps a new one.
+
+        Raises OutboxFullError, ConflictError for an id that another call took meanwhile, and ValueError for words that
+        could not be read again.
+        """
         body = encode_proposal(proposal.model_copy(update={"capability": ""}), pack)
         if digest(rights.repository, decode_proposal(body)[0]) != digest(rights.repository, proposal):
             raise ValueError("the proposal's words do not come back as they are written down")
         with self.database.writing():
+            if self.find(proposal.id) is not None:
+                raise ConflictError(f"proposal id {proposal.id!r} was used for something else", "use a new id")
             self._require_room(len(body))
-            self._write(proposal.id, body)
             self.database.write(
                 "INSERT INTO proposals (id, grant_id, repository, task, base_commit, tree, rights, at, size, state,"
                 " digest, updates) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'judging', ?, ?)",
@@ -75,6 +80,7 @@ class OutboxStore:
                 rights.model_dump_json(), self._clock(), len(body), digest(rights.repository, proposal),
                 int(proposal.update),
             )  # fmt: skip
+            self._write(proposal.id, body)
         return self.get(proposal.id)
 
     def _require_room(self, size: int) -> None:

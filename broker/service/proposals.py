@@ -13,7 +13,6 @@ from broker.errors import (
     ConflictError,
     FencedError,
     ForgeError,
-    OutboxFullError,
     StoppedError,
 )
 from broker.judge.policy import fingerprint
@@ -222,7 +221,7 @@ class Proposals:
         self._grants.spend(rights, proposal.id)
         try:
             kept = self._desk.outbox.keep(proposal, pack, rights)
-        except (OutboxFullError, OSError, ValueError):
+        except Exception:
             self._grants.refund(rights, proposal.id)
             raise
         self._desk.audit.append("proposal", proposal=proposal.id, grant=rights.grant, repository=rights.repository,

@@ -197,10 +197,10 @@ def config_for(folder: Path, *, policy: dict[str, object] | None = None, **more:
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the bare repository and, beside it, what an agent holds: a copy in a store that no broker opens."""
     folder = tmp_path_factory.mktemp("template")
-    git(folder / "demo.git", "init", "-q", "--bare", "-b", "main")
+    git(folder / "demo.git", "init", "-q", "--bare", "--template=", "-b", "main")
     origin = Store(folder / "demo.git")
     origin.commit(origin.tree(None, dict(BASE_FILES)), branch="main")
-    git(folder / "agent.git", "init", "-q", "--bare")
+    git(folder / "agent.git", "init", "-q", "--bare", "--template=")
     Store(folder / "agent.git").git("fetch", "-q", str(origin.path), "refs/heads/main:refs/heads/main")
     return folder
 

@@ -10,6 +10,7 @@ BrokerError
 ├── BudgetError        what a repository may take for now is used up, or it is closed at this hour
 ├── FencedError        another broker has taken over what this one works on; it must stop
 ├── OutboxFullError    nothing more can be kept before a person has looked
+├── BusyError          something else is done with the same repository at this moment
 ├── GitError           a git run that failed or broke its limits
 ├── ForgeError         the forge did not do what was asked
 ├── ProvenanceError    a statement, envelope or key that is not what it should be
@@ -65,6 +66,10 @@ class FencedError(BrokerError):
 
 class OutboxFullError(BrokerError):
     """Nothing more can be kept before a person has looked."""
+
+
+class BusyError(BrokerError):
+    """Something else is done with the same repository at this moment, and is not done soon."""
 
 
 class GitError(BrokerError):

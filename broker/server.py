@@ -74,7 +74,6 @@ def serve(live: Live, *, standby: bool = False) -> None:
         service.audit.append("git-proved", **prove(config.state).fields())
         left = 0
         try:
-            service.reconcile()
             service.start()
             left = _serve(service, config, redactor)
         finally:

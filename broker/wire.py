@@ -18,8 +18,8 @@ HTTP over a unix socket. Bodies are JSON, except packs:
 A person's own socket carries POST /v1/grant (GrantRequest -> Grant), whose words are here because the daemon's command
 line speaks them too, and the rest of a person's verbs (`person_wire`). Status, provenance, repositories and health are
 on both. Any status but 200 carries a Problem: 400 malformed, 403 rights or capability, 404 unknown, 409 conflict,
-413 too large, 423 stopped by a person, 429 over a budget, 500 internal, 502 the forge, 507 outbox full. 503 is plain
-text: as many are connected as the broker takes.
+413 too large, 423 stopped by a person, 429 over a budget, 500 internal, 502 the forge, 503 busy (in plain text where as
+many are connected as the broker takes), 507 outbox full.
 """
 
 from __future__ import annotations

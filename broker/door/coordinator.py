@@ -86,7 +86,7 @@ class CoordinatorDoor:
         after = min(int(request.query_params.get("after", "0")), _LAST)
         until = time.monotonic() + min(_LONGEST, max(0.0, float(request.query_params.get("wait", "0"))))
         while True:
-            page = await self._guard.call(self._service.events.page, after)
+            page = await self._guard.promptly(self._service.events.page, after)
             over = self._ending.is_set() or time.monotonic() >= until
             if page.events or page.last < after or over or await request.is_disconnected():
                 return answer(page)
@@ -106,5 +106,5 @@ class CoordinatorDoor:
             return await self._guard.body(request, self._config.max_body_bytes)
         except HTTPException as error:
             if error.status_code == 413:
-                await self._guard.call(self._guard.audit.append, "too-large", uid=uid_of(request))
+                await self._guard.promptly(self._guard.audit.append, "too-large", uid=uid_of(request))
             raise

@@ -30,6 +30,7 @@ Watch = Callable[[str, bytes], bool]
 """Looks for a planted secret in what came in; True, after the alarm, if it is there. The words say where."""
 EITHER: tuple[Role, ...] = ("person", "coordinator")
 _RECORDED = 200
+_PROMPT_THREADS = 2
 _LOOKED_AT = 1 << 20
 _Asked = TypeVar("_Asked", bound=BaseModel)
 _Given = ParamSpec("_Given")
@@ -47,7 +48,10 @@ def unchanged(text: str) -> str:
 
 
 class Guard:
-    """One socket's guard. Its threads are its own, so that the calls of one socket cannot hold up the other's."""
+    """One socket's guard. Its threads are its own, so that the calls of one socket cannot hold up the other's.
+
+    A few of them are for verbs that wait for nobody: a stop has its thread though every other call waits for a forge.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,8 @@ class Guard:
         self._redact = redact
         self._watch = watch
         self._fenced = fenced
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="verb")
+        self._patient = ThreadPoolExecutor(threads, thread_name_prefix="verb")
+        self._prompt = ThreadPoolExecutor(_PROMPT_THREADS, thread_name_prefix="prompt")
         self._turned_away: Counter[int] = Counter()
         self._running: set[Future[Any]] = set()
 
@@ -79,7 +84,14 @@ class Guard:
 
     async def call(self, verb: Callable[_Given, _Answer], *args: _Given.args, **more: _Given.kwargs) -> _Answer:
         """Runs a blocking verb in one of this socket's threads."""
-        future = self._threads.submit(verb, *args, **more)
+        return await self._in(self._patient, functools.partial(verb, *args, **more))
+
+    async def promptly(self, verb: Callable[_Given, _Answer], *args: _Given.args, **more: _Given.kwargs) -> _Answer:
+        """The same for one that looks into the broker's own books alone: it never waits for what may be silent."""
+        return await self._in(self._prompt, functools.partial(verb, *args, **more))
+
+    async def _in(self, threads: ThreadPoolExecutor, verb: Callable[[], _Answer]) -> _Answer:
+        future = threads.submit(verb)
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         return await asyncio.wrap_future(future)
@@ -92,7 +104,9 @@ class Guard:
     async def body(self, request: Request, limit: int = SMALL_BODY) -> bytes:
         """The body, within its limit and without a planted secret. Raises HTTPException and RightsError."""
         body = await read_body(request, limit)
-        await self.call(self.look, request, "body", body[:_LOOKED_AT])  # a pack's objects are looked at when unpacked
+        await self.promptly(
+            self.look, request, "body", body[:_LOOKED_AT]
+        )  # a pack's objects are looked at when unpacked
         return body
 
     async def asked(self, model: type[_Asked], request: Request) -> _Asked:
@@ -108,7 +122,7 @@ class Guard:
                 self._require(request, roles)
                 return await handler(request)
             except (BrokerError, ValueError, OSError) as error:
-                return await self.call(self._problem, request, error)
+                return await self.promptly(self._problem, request, error)
 
         return guarded
 

@@ -51,28 +51,30 @@ class PersonDoor:
         return answer(await self._guard.call(self._service.grants.grant, asked, f"uid:{uid_of(request)}"))
 
     async def _grants(self, _request: Request) -> Response:
-        return answer(await self._guard.call(self._service.grants.listing))
+        return answer(await self._guard.promptly(self._service.grants.listing))
 
     async def _revoke(self, request: Request) -> Response:
-        return answer(await self._guard.call(self._service.grants.revoke, request.path_params["id"], uid_of(request)))
+        return answer(
+            await self._guard.promptly(self._service.grants.revoke, request.path_params["id"], uid_of(request))
+        )
 
     async def _stops(self, _request: Request) -> Response:
-        return answer(await self._guard.call(self._service.stops.listing))
+        return answer(await self._guard.promptly(self._service.stops.listing))
 
     async def _stop(self, request: Request) -> Response:
         asked = await self._guard.asked(StopRequest, request)
-        return answer(await self._guard.call(self._service.stops.set, asked, uid_of(request)))
+        return answer(await self._guard.promptly(self._service.stops.set, asked, uid_of(request)))
 
     async def _log(self, request: Request) -> Response:
         return answer(await self._guard.call(self._service.log, int(request.query_params.get("after", "0"))))
 
     async def _log_head(self, request: Request) -> Response:
         number = request.query_params.get("number")
-        head = await self._guard.call(self._service.records.log_head, None if number is None else int(number))
+        head = await self._guard.promptly(self._service.records.log_head, None if number is None else int(number))
         return Response(head, media_type="application/json")
 
     async def _outbox(self, _request: Request) -> Response:
-        return answer(await self._guard.call(self._service.proposals.outbox))
+        return answer(await self._guard.promptly(self._service.proposals.outbox))
 
     async def _kept(self, request: Request) -> Response:
         return answer(await self._guard.call(self._service.proposals.kept, request.path_params["id"]))

@@ -33,7 +33,7 @@ class Shared:
         return answer(Health(uid=uid, role=self._guard.roles_of(uid)))
 
     async def _repositories(self, _request: Request) -> Response:
-        return answer(await self._guard.call(self._service.reads.repositories))
+        return answer(await self._guard.promptly(self._service.reads.repositories))
 
     async def _provenance(self, request: Request) -> Response:
         where, commit = request.path_params, request.query_params.get("commit")
@@ -41,7 +41,7 @@ class Shared:
         return Response(found, media_type="application/json")
 
     async def _key(self, _request: Request) -> Response:
-        return answer(await self._guard.call(self._service.records.key))
+        return answer(await self._guard.promptly(self._service.records.key))
 
     async def _status(self, request: Request) -> Response:
-        return answer(await self._guard.call(self._service.proposals.status, request.path_params["id"]))
+        return answer(await self._guard.promptly(self._service.proposals.status, request.path_params["id"]))

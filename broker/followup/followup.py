@@ -1,4 +1,4 @@
-"""The follow-up of all repositories: a poller each, started after the broker has reconciled, ended with it."""
+"""The follow-up of all repositories: a poller each, started and ended with the broker."""
 
 from __future__ import annotations
 

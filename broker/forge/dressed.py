@@ -16,6 +16,7 @@ _REFUSED = {
     Reason.DUPLICATE,
     Reason.INVALID,
     Reason.SCOPE,
+    Reason.UNCLEAR,
 }
 
 

@@ -24,7 +24,7 @@ _ENDS = {"failed", "cancelled"}  # without a pull request it has come to nothing
 
 
 class Events:
-    """Events and status comments. Owns the pollers: `start` after the broker has reconciled, `close` at its end."""
+    """Events and status comments. Owns the pollers: `start` with the broker, `close` at its end."""
 
     def __init__(
         self,

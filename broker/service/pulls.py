@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.person_wire import PullRequests, PullRequestView
-from broker.service.ward import Desk
+from broker.service.ward import PERSONS_PATIENCE, Desk
 from broker.wire import PullRequest
 
 _MAX_DIFF = 1 << 20
@@ -26,9 +26,9 @@ class Pulls:
         return PullRequestView(pull=forge.pull(number), diff=diff, cut=cut)
 
     def merge(self, repository: str, number: int, by_uid: int) -> PullRequest:
-        """Merges one. Raises AbsentError, ConflictError."""
+        """Merges one. Raises AbsentError, ConflictError, BusyError."""
         ward = self._desk.wards.get(repository)
-        with ward.lock:
+        with ward.turn(PERSONS_PATIENCE):
             merged = ward.forge.merge(number, f"uid {by_uid}")
         self._desk.audit.append("merge", repository=repository, number=number, uid=by_uid,
                                 commit=merged.merged_commit or "")  # fmt: skip

@@ -1,4 +1,7 @@
-"""A thread that goes on with what had to wait: a stop that ended, an hour that came, a forge that answers again."""
+"""A thread that goes on with what had to wait: what a kill interrupted, a stop that ended, a forge that answers again.
+
+The first round comes at once, beside the sockets: a forge that is silent must not keep a person from the stop.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,15 @@ class Resumer:
             self._thread.join(seconds)
 
     def _run(self) -> None:
-        while True:
-            self._told.wait(self._seconds)
-            self._told.clear()
-            if self._ending.is_set():
-                return
+        go_on: Callable[..., object] = self._proposals.reconcile
+        while not self._ending.is_set():
             try:
-                self._proposals.resume(ending=self._ending.is_set)
+                go_on(ending=self._ending.is_set)
             except FencedError as error:
                 self._fenced(error)
                 return
-            except Exception:  # noqa: BLE001, S112 - the outbox or the log cannot be used just now; whoever calls is told
-                continue  # and without this thread nothing would go on when they can
+            except Exception:  # noqa: BLE001, S110 - the outbox or the log cannot be used just now; whoever calls is told
+                pass  # and without this thread nothing would go on when they can
+            go_on = self._proposals.resume
+            self._told.wait(self._seconds)
+            self._told.clear()

@@ -54,12 +54,9 @@ class Service:
         """The log from a number on."""
         return self.records.log(after)
 
-    def reconcile(self) -> None:
-        """Finishes what a kill interrupted. Called at start, before the first connection."""
-        self.proposals.reconcile()
-
     def start(self) -> None:
-        """Begins what goes on by itself: following the forges, and going on with what had to wait."""
+        """Clears away what a kill left; then, in threads, goes on with what it interrupted and follows the forges."""
+        self.desk.quarantine.sweep()
         self.events.start()
         self.resumer.start()
 

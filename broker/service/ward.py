@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from broker.audit import Audit
 from broker.capability import Mint
 from broker.config.repository import Repository
 from broker.config.settings import BrokerConfig
-from broker.errors import AbsentError
+from broker.errors import AbsentError, BusyError
 from broker.forge.base import Forge, Tracker
 from broker.judge.inspection import never
 from broker.judge.quarantine import Quarantine
@@ -20,20 +21,35 @@ from broker.mirror import Mirror
 from broker.outbox.store import OutboxStore
 from broker.provenance.store import Provenance
 
+PERSONS_PATIENCE = 5.0  # seconds that a person's call waits for its turn; a coordinator's asks again by itself
 Current = Callable[[], BrokerConfig]
 """The settings as they are now. A call asks once at its start and keeps to that answer."""
 
 
 @dataclass(frozen=True)
 class Ward:
-    """A repository: its forge, its conversations, its mirror, and the lock that lets proposals in one by one."""
+    """A repository: its forge, its conversations, its mirror, and whose turn it is with its proposals."""
 
     name: str
     forge: Forge
     tracker: Tracker
     mirror: Mirror
     current: Current
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def turn(self, patience: float) -> Iterator[None]:
+        """Lets proposals in one by one. Raises BusyError where another has its turn for ``patience`` seconds more.
+
+        Whoever has it may wait for a forge that is silent; whoever waits for it holds one of few threads.
+        """
+        if not self._lock.acquire(timeout=patience):
+            mend = f"ask again in a while; `swarm-broker stop {self.name}` ends what is under way at its next step"
+            raise BusyError(f"a proposal for {self.name} is being delivered just now", mend)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def settings(self) -> Repository:
         """Its settings now. Raises AbsentError once they name it no more."""

@@ -18,7 +18,7 @@ from broker.client import Client
 from broker.delivery.courier import STEPS
 from broker.outbox.database import Database
 from broker.outbox.steps import Steps
-from broker.wire import Grant, GrantRequest, Proposal, Receipt, encode_proposal
+from broker.wire import Grant, GrantRequest, Proposal, Receipt, Refusal, Waiting, encode_proposal
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,7 @@ class Place:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *command: str) -> None:
-        """Starts a broker and waits until it listens: by then it has reconciled."""
+        """Starts a broker and waits until it listens; what was interrupted goes on beside that."""
         with (self.folder / "said").open("w") as said:
             self.process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=said)
         deadline = time.monotonic() + 60
@@ -132,6 +132,14 @@ def place(tmp_path, agent):
     made.end()
 
 
+def settled(client: Client, proposal: str) -> Receipt | Refusal | Waiting:
+    """The verdict, which comes soon after a start."""
+    deadline = time.monotonic() + 60
+    while isinstance(found := client.proposal(proposal), Waiting) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
 def assert_once(place: Place, wanted: dict[str, tuple[str, tuple[str, str, str]]]) -> None:
     """Every proposal has its receipt, its one branch and its one pull request; the chain holds."""
     refs = dict(
@@ -141,7 +149,7 @@ def assert_once(place: Place, wanted: dict[str, tuple[str, tuple[str, str, str]]
     with place.people() as client:
         pulls = client.pulls("demo").pulls
         for proposal, (task, moment) in wanted.items():
-            receipt = client.proposal(proposal)
+            receipt = settled(client, proposal)
             assert isinstance(receipt, Receipt), moment
             assert branches[task] == receipt.commit, moment
             assert [pull.commit for pull in pulls if pull.task == task] == [receipt.commit], moment
@@ -158,7 +166,7 @@ def test_a_broker_killed_at_any_row_of_a_delivery_leaves_one_branch_and_one_pull
     wanted = {}
     for number, moment in enumerate(NEW):
         name, task = f"p{number}", f"t{number}"
-        place.dying(name, moment)  # which first finishes what the one before left
+        place.dying(name, moment)  # which finishes what the one before left
         grant = place.grant(task)
         place.dies(place.body(grant, task, name, grant.base_commit))
         wanted[name] = (task, moment)

@@ -20,7 +20,8 @@ import httpx
 import pytest
 
 from broker.client import Client
-from broker.wire import GrantRequest, Proposal, Receipt, encode_proposal
+from broker.person_wire import StopRequest
+from broker.wire import GrantRequest, Proposal, Receipt, Refusal, Waiting, encode_proposal
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +101,14 @@ class Running:
             id=f"{task}-p", capability=grant.capability, task=task, base_commit=grant.base_commit, tree=tree, title="T"
         )
         return encode_proposal(made, self.agent.pack(tree, grant.base_commit))
+
+
+def settled(client: Client, proposal: str) -> Receipt | Refusal | Waiting:
+    """The verdict, which comes soon after a start."""
+    deadline = time.monotonic() + 30
+    while isinstance(found := client.proposal(proposal), Waiting) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
 
 
 def wait_for(running: Running) -> None:
@@ -207,11 +216,72 @@ def test_a_kill_between_push_and_record_is_reconciled_to_one_pull_request(make_r
     running.process.communicate()
     running.start()
     with running.client() as client:
-        receipt = client.proposal("t1-p")
+        receipt = settled(client, "t1-p")
         assert isinstance(receipt, Receipt)
         assert len(client.pulls("demo").pulls) == 1
         assert "reconciled" in [entry.event for entry in client.log(0).entries]
     assert Receipt.model_validate_json(running.call("POST", "/v1/propose", body).content) == receipt
+
+
+_SILENT = """
+import os, signal, sys, time
+from pathlib import Path
+from broker import server
+from broker.config.live import Live
+from broker.config.loading import load
+from broker.forge import making
+from broker.forge.local import LocalForge
+
+class Silent(LocalForge):
+    def push(self, *args):
+        time.sleep(600)
+
+making.LocalForge = Silent
+path = Path(sys.argv[1])
+server.serve(Live(path, load(path)))
+"""
+
+
+def test_a_silent_forge_keeps_no_person_from_the_stop_before_or_after_a_restart(make_running):
+    """However many calls wait for the forge, and whatever a kill left, the kill switch answers at once."""
+    running = make_running()
+    command = [sys.executable, "-c", _SILENT, str(running.config)]
+
+    def start():
+        running.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_for(running)
+        assert running.listens()
+
+    start()
+    body = running.proposal()
+    with ThreadPoolExecutor(16) as pool:
+        offers = [pool.submit(running.call, "POST", "/v1/propose", body) for _ in range(8)]
+        while not running.process.poll() and not offers[0].done():
+            with running.client() as client:
+                if client.outbox().proposals:
+                    break
+        discards = [
+            pool.submit(running.call, "POST", "/v1/outbox/t1-p/discard", people=True, timeout=60) for _ in range(6)
+        ]
+        time.sleep(0.5)
+        with running.client() as client:
+            began = time.monotonic()
+            assert client.stop(StopRequest(repository="demo", stopped=True)).stops
+            assert isinstance(client.proposal("t1-p"), Waiting)
+            assert time.monotonic() - began < 5
+        answers = [discard.result() for discard in discards]
+        assert {answer.status_code for answer in answers} == {503}
+        assert all("swarm-broker stop demo" in answer.json()["mend"] for answer in answers)
+        running.process.kill()
+        running.process.communicate()
+        assert all(offer.exception() is not None or offer.result().status_code == 503 for offer in offers)
+    began = time.monotonic()
+    start()
+    assert time.monotonic() - began < 20
+    with running.client() as client:
+        client.stop(StopRequest(repository="demo", stopped=False))
+    running.process.kill()
+    running.process.communicate()
 
 
 # --- who calls, and with what

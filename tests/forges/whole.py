@@ -47,7 +47,7 @@ class Whole:
         """The broker ends and another opens the same state."""
         self.service.close()
         self.service = build(self.config)
-        self.service.reconcile()
+        self.service.proposals.reconcile()
 
 
 MakeWhole = Callable[..., Whole]

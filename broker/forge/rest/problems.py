@@ -45,6 +45,7 @@ class Reason(StrEnum):
     BROKEN = "broken"
     UNREACHABLE = "unreachable"
     INVALID = "invalid"
+    UNCLEAR = "unclear"  # turned down, in words or with a status that nobody knows
 
 
 @dataclass(frozen=True)
@@ -238,8 +239,8 @@ def read(status: int, body: bytes, headers: Mapping[str, str] | None = None, doi
     if status >= 500:
         message = _told(doing, f"the forge is out of order ({status})", words)
         return Problem(Reason.BROKEN, message, "try again later")
-    unknown = Reason.INVALID if status == 400 else Reason.BROKEN  # a proxy's own answer says nothing of the content
-    reason, message, mend = _BY_STATUS.get(status, (unknown, f"the forge refused it ({status})", ""))
+    # What nobody knows may be a proxy's own word, or about this very minute: no verdict on the content.
+    reason, message, mend = _BY_STATUS.get(status, (Reason.UNCLEAR, f"the forge refused it ({status})", ""))
     return Problem(reason, _told(doing, message, words), mend)
 
 

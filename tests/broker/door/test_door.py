@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 
 import httpx
 import pytest
 
+from broker.door.bodies import problem_of
 from broker.door.coordinator import CoordinatorDoor
 from broker.door.guard import Guard
 from broker.door.person import PersonDoor
+from broker.errors import BusyError
 from broker.wire import Grant, Health, MirrorRequest, encode_proposal
 
 PERSON, COORDINATOR, NOBODY = 1001, 1002, 1003
@@ -57,6 +61,36 @@ def call(door):
 def encoded(house, task="t1", **more):
     tree = house.agent.tree(house.grant(task).base_commit, house.good)
     return encode_proposal(house.proposal(tree, task, **more), house.agent.pack(tree, house.grant(task).base_commit))
+
+
+async def test_a_stop_has_its_thread_though_every_other_call_waits(door):
+    guard, go = Guard(door.config.roles, door.service.audit, 2), threading.Event()
+    ask = caller({"person": PersonDoor(door.service, guard).app()})
+    waiting = [asyncio.create_task(guard.call(go.wait, 20)) for _ in range(5)]
+    await asyncio.sleep(0)
+    try:
+        for verb, path, body in (
+            ("POST", "/v1/stops", json.dumps({"repository": "demo", "stopped": True}).encode()),
+            ("POST", "/v1/grants/none/revoke", None),
+            ("GET", "/v1/outbox", None),
+            ("GET", "/v1/none", None),
+        ):
+            found = await asyncio.wait_for(ask(verb, path, body), 5)
+            assert found.status_code in {200, 404}
+    finally:
+        go.set()
+        await asyncio.gather(*waiting)
+
+
+def test_whose_turn_does_not_come_is_told_and_what_goes_on_by_itself_leaves_it(door):
+    ward = door.service.desk.wards.get("demo")
+    with ward.turn(0.0):
+        with pytest.raises(BusyError, match="is being delivered just now") as caught, ward.turn(0.01):
+            pass
+        assert problem_of(caught.value)[1] == 503
+        assert door.service.proposals.resume() == 0
+    with ward.turn(0.0):
+        pass
 
 
 PERSONS = [

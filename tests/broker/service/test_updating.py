@@ -136,6 +136,15 @@ def test_a_task_whose_pull_request_a_person_closed_opens_no_other_under_the_same
     assert len(forge.pulls()) == 1
 
 
+def test_the_same_content_under_a_new_grant_is_not_answered_with_what_the_old_one_delivered(opened):
+    house, forge, first = opened
+    forge.close(first.number)
+    del forge.branches["swarm/t1"]
+    del house.grants["t1"]
+    again = house.offer(house.good, id="anew")
+    assert (again.number != first.number, forge.branches["swarm/t1"]) == (True, again.commit)
+
+
 def test_the_id_of_what_was_delivered_opens_no_other_branch_to_explain(opened):
     house, forge, _ = opened
     main = forge.branches["main"]
@@ -172,7 +181,7 @@ def test_no_word_of_a_persons_lets_an_update_out_that_was_judged_against_nothing
         with pytest.raises(ConflictError, match="can never be approved"):
             house.service.proposals.approve(proposal, Approval(digest=refusal.digest), by_uid=0)
         _approved_by_an_older_broker(house, refusal)
-    house.service.reconcile()
+    house.service.proposals.reconcile()
     assert house.rules(house.service.proposals.status("t1-u")) == {"branch-moved"}
     assert house.rules(house.service.proposals.status("t2-p")) == {"no-pull-request"}
     assert len(forge.pushes) == 1

@@ -77,7 +77,7 @@ def test_a_stop_holds_over_a_restart_and_against_an_approval(forged):
         house.service.proposals.approve("t1-p", Approval(digest=refusal.digest), by_uid=0)
     with contextlib.closing(build(house.config, {"demo": forge}, {"demo": PretendTracker()})) as service:
         house.service = service
-        service.reconcile()
+        service.proposals.reconcile()
         assert (service.proposals.kept("t1-p").state, forge.pushes) == ("waiting", [])
         stop(house, stopped=False)
         service.proposals.resume()
@@ -237,6 +237,8 @@ def test_the_resumer_outlives_whatever_goes_wrong():
             assert not ending()
             self.calls += 1
             raise IndexError
+
+        reconcile = resume
 
     failing = Failing()
     resumer = Resumer(failing, fenced=lambda _error: None, seconds=0.001)

@@ -57,7 +57,8 @@ CASES = {
     "github: gone": (410, github("Issues are disabled for this repo"), Reason.ABSENT),
     "github: too many": (429, github("rate limit"), Reason.LIMIT),
     "a proxy that waited": (408, b"<html>", Reason.UNREACHABLE),
-    "a proxy's own": (418, b"blocked", Reason.BROKEN),
+    "a proxy's own": (418, b"blocked", Reason.UNCLEAR),
+    "a proxy's own, as if the call were wrong": (400, b"<html>", Reason.UNCLEAR),
     "github: unknown but about the content": (422, github("Validation Failed"), Reason.INVALID),
     "gitea: token": (401, b'{"message":"token is required","url":"http://x/swagger"}', Reason.TOKEN),
     "gitea: duplicate": (

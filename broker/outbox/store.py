@@ -20,6 +20,11 @@ from broker.outbox.steps import Steps
 from broker.person_wire import KeptProposal, Outbox
 from broker.wire import Proposal, Receipt, Refusal, decode_proposal, encode_proposal
 
+_HOPELESS = (
+    "SELECT * FROM proposals WHERE size > 0 AND state = 'refused' AND EXISTS (SELECT 1 FROM"
+    " json_each(verdict, '$.findings') WHERE json_extract(value, '$.severity') = 'fatal') ORDER BY settled LIMIT 1"
+)
+
 
 class OutboxStore:
     """One database and one folder. Safe to use from several threads of one process; of two processes the newer acts."""
@@ -69,6 +74,7 @@ class OutboxStore:
         body = encode_proposal(proposal.model_copy(update={"capability": ""}), pack)
         if digest(rights.repository, decode_proposal(body)[0]) != digest(rights.repository, proposal):
             raise ValueError("the proposal's words do not come back as they are written down")
+        self._make_room(len(body))
         with self.database.writing():
             if self.find(proposal.id) is not None:
                 raise ConflictError(f"proposal id {proposal.id!r} was used for something else", "use a new id")
@@ -83,11 +89,20 @@ class OutboxStore:
             self._write(proposal.id, body)
         return self.get(proposal.id)
 
+    def _make_room(self, size: int) -> None:
+        """What no person can approve goes first, oldest first; nothing else is dropped."""
+        while not self._has_room(size) and (hopeless := self._one(_HOPELESS)):
+            self._drop_file(hopeless.id)
+
     def _require_room(self, size: int) -> None:
-        entries, total = self._load()
-        if entries >= self._config.outbox_entries or total + size > self._config.outbox_bytes:
+        if not self._has_room(size):
+            entries, total = self._load()
             mend = "a person looks at swarm-broker proposals list, then discards what is done with"
             raise OutboxFullError(f"the outbox holds {entries} proposals and {total} bytes: no room for one more", mend)
+
+    def _has_room(self, size: int) -> bool:
+        entries, total = self._load()
+        return entries < self._config.outbox_entries and total + size <= self._config.outbox_bytes
 
     def _load(self) -> tuple[int, int]:
         query = "SELECT count(*) AS n, coalesce(sum(size), 0) AS bytes FROM proposals WHERE size > 0"
@@ -160,12 +175,15 @@ class OutboxStore:
             raise AbsentError(f"there is no proposal {proposal!r}", "swarm-broker proposals list shows them")
         return found
 
-    def twin(self, proposal: Proposal, repository: str) -> Kept | None:
-        """One of another id with the same content for the same task, delivered or on its way."""
+    def twin(self, proposal: Proposal, grant: str) -> Kept | None:
+        """One of another id with the same content under the same grant, delivered or on its way.
+
+        A new grant for the same task is a person's new word: what was done under the old one is no answer to it.
+        """
         return self._one(
-            "SELECT * FROM proposals WHERE repository = ? AND task = ? AND base_commit = ? AND tree = ? AND updates = ?"
+            "SELECT * FROM proposals WHERE grant_id = ? AND task = ? AND base_commit = ? AND tree = ? AND updates = ?"
             " AND id != ? AND state != 'refused' ORDER BY state = 'delivered' DESC, at LIMIT 1",
-            repository, proposal.task, proposal.base_commit, proposal.tree, int(proposal.update), proposal.id,
+            grant, proposal.task, proposal.base_commit, proposal.tree, int(proposal.update), proposal.id,
         )  # fmt: skip
 
     def unfinished(self) -> tuple[Kept, ...]:

@@ -208,10 +208,10 @@ class Proposals:
         return self._desk.wards.get(kept.repository)
 
     def _known(self, proposal: Proposal, rights: Rights) -> Kept | None:
-        """The row of the same id, or of the same content under another id."""
+        """The row of the same id, or of the same content under another id and the same grant."""
         kept = self._desk.outbox.find(proposal.id)
         if kept is None:
-            return self._desk.outbox.twin(proposal, rights.repository)
+            return self._desk.outbox.twin(proposal, rights.grant)
         same = (kept.repository, kept.task, kept.base_commit, kept.tree, kept.update)
         if same != (rights.repository, proposal.task, proposal.base_commit, proposal.tree, proposal.update):
             raise ConflictError(f"proposal id {proposal.id!r} was used for something else", "use a new id")

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from broker.errors import BrokerError, ConflictError
+from broker.errors import BrokerError, ConflictError, OutboxFullError
 
 
 def parts(house, content, task="t1"):
@@ -31,6 +31,19 @@ def test_what_could_not_be_written_is_not_kept_and_costs_no_use(house):
         house.service.proposals.propose(proposal, pack)
     assert house.service.desk.outbox.find("p") is None
     assert [granted.used for granted in house.service.grants.listing().grants] == [0]
+
+
+def test_what_no_person_can_approve_makes_room_and_nothing_else_does(build_house):
+    house = build_house(outbox_entries=2)
+    house.offer({"package.json": b"{}\n"}, "block")
+    for task in ("fatal", "another"):
+        tree = house.agent.raw_tree(("100644", b".git", house.agent.blob(b"x")))
+        house.service.proposals.propose(house.proposal(tree, task), house.agent.pack_of(tree))
+    assert [one.id for one in house.service.proposals.outbox().proposals] == ["another-p", "block-p"]
+    house.offer({"package.json": b"{ }\n"}, "more")
+    with pytest.raises(OutboxFullError):
+        house.offer(house.good, "good")
+    assert [one.id for one in house.service.proposals.outbox().proposals] == ["more-p", "block-p"]
 
 
 def test_a_row_that_the_database_refuses_is_an_error_that_callers_know(house):

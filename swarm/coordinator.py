@@ -7,14 +7,14 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from swarm import lifecycle
 from swarm.engine import Ended, Engine
 from swarm.errors import StaleClaimError
 from swarm.faults import broken
 from swarm.ledger import BudgetLedger
-from swarm.rows import Claim, Plan, Settlement
+from swarm.rows import Claim, Held, Plan, Settlement
 from swarm.store import Store
 from swarm.types import AttemptResult, Conclusion, Failure, Fault, Outcome, TaskRequest, TaskState, TaskView
 
@@ -120,6 +120,11 @@ class Coordinator:
         view = await self._store.retry(task)
         self._woken.set()
         return view
+
+    async def redeem(self, held: Held, verdict: dict[str, Any]) -> TaskView | None:
+        """Move a task that ended to where a later word of the broker's puts it; None where it has moved on since."""
+        state, reason = lifecycle.after_word(verdict)
+        return await self._store.redeem(held, verdict, state, reason)
 
     # Machinery
 

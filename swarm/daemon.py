@@ -90,16 +90,21 @@ class Daemon:
             log.info("stopped")
 
     def _following(self) -> asyncio.Task[None]:
-        """Listens to the forges until cancelled, where the settings want that; its failure ends nothing else."""
+        """Asks about what the broker holds and, where the settings want that, listens to the forges, until cancelled.
+
+        Its failure ends nothing else.
+        """
 
         async def follow() -> None:
             followup = self._house.followup()
-            if followup is None:
-                return
+            awaiting = self._house.awaiting(followup.tell_again) if followup else self._house.awaiting()
             try:
-                await followup.run()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(awaiting.run(), name="awaiting")
+                    if followup:
+                        group.create_task(followup.run(), name="events")
             except* Exception as errors:
-                log.error("what happens on the forges is no longer followed", exc_info=errors.exceptions[0])  # noqa: TRY400
+                log.error("the broker and the forges are no longer listened to", exc_info=errors.exceptions[0])  # noqa: TRY400
 
         return asyncio.create_task(follow(), name="followup")
 

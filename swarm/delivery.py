@@ -34,18 +34,22 @@ from broker.wire import (
     StatusNote,
     TestResult,
     Thread,
+    Waiting,
     encode_proposal,
 )
 from sandbox.types import SelfTest
-from swarm.errors import BrokerError, BrokerUnreachableError
+from swarm.errors import BrokerError, BrokerShutError, BrokerUnreachableError
 from swarm.socket_client import SocketClient
 from swarm.types import Attempt, CheckReport, Conclusion, Happening, Sealed, Spent, Task, TestRun
 
 Verdict = Receipt | Refusal
+Standing = Verdict | Waiting
 NoteState = Literal["queued", "working", "checking", "delivered", "failed", "waiting", "cancelled"]
 Take = Callable[[str, AsyncIterator[bytes]], Awaitable[None]]
 
 _VERDICT: TypeAdapter[Verdict] = TypeAdapter(Receipt | Refusal)
+_STANDING: TypeAdapter[Standing] = TypeAdapter(Receipt | Refusal | Waiting)
+_SHUT = {423, 429}
 _JSON = {"content-type": "application/json"}
 _NAMES = 500  # of tests, as many as the wire takes
 _NAME = 200  # characters of each: all of them together have to fit into a proposal
@@ -102,20 +106,35 @@ class BrokerClient(SocketClient):
 
         return await self._patiently()(once)
 
-    async def propose(self, proposal: Proposal, pack: bytes) -> Verdict:
-        """Offer a sealed tree. The same id again gives the same verdict, so a lost answer is simply asked for again."""
+    async def propose(self, proposal: Proposal, pack: bytes) -> Standing:
+        """Offer a sealed tree. The same id again gives the same verdict, so a lost answer is simply asked for again.
+
+        What the broker cannot let through now, it keeps and goes on with by itself: that is no error but `Waiting`.
+        """
         body = await asyncio.to_thread(encode_proposal, proposal, pack)
-        return _VERDICT.validate_json((await self._again("POST", "/v1/propose", body)).content)
+        try:
+            return _VERDICT.validate_json((await self._again("POST", "/v1/propose", body)).content)
+        except (BrokerShutError, BrokerUnreachableError):
+            if (held := await self._held(proposal.id)) is None:
+                raise
+            return held
+
+    async def _held(self, name: str) -> Standing | None:
+        """What became of a proposal that met an error; None where it was not kept, or nobody can tell."""
+        try:
+            response = await self._call("GET", f"/v1/proposals/{name}", missing_ok=True)
+        except BrokerError:
+            return None
+        return _standing(response)
 
     async def explain(self, proposal: Proposal, pack: bytes) -> Explanation:
         """What the verdict would be, every finding at once; nothing is pushed."""
         body = await asyncio.to_thread(encode_proposal, proposal, pack)
         return Explanation.model_validate_json((await self._again("POST", "/v1/explain", body)).content)
 
-    async def proposal(self, name: str) -> Verdict | None:
-        """The verdict on an earlier proposal; None where the broker never saw it."""
-        response = await self._again("GET", f"/v1/proposals/{name}", missing_ok=True)
-        return None if response.status_code == 404 else _VERDICT.validate_json(response.content)
+    async def proposal(self, name: str) -> Standing | None:
+        """How an earlier proposal stands; None where the broker never saw it."""
+        return _standing(await self._again("GET", f"/v1/proposals/{name}", missing_ok=True))
 
     async def issue(self, capability: str, number: int | None = None) -> Thread:
         """The words of an issue, the grant's own if no number is given. They are a stranger's: data alone."""
@@ -168,6 +187,10 @@ class BrokerClient(SocketClient):
         return BrokerUnreachableError(f"the broker does not answer at {self._socket}: {why}", _START)
 
 
+def _standing(response: httpx.Response) -> Standing | None:
+    return None if response.status_code == 404 else _STANDING.validate_json(response.content)
+
+
 def _happening(event: Event) -> Happening:
     grant = event.grant
     given = {"capability": grant.capability, "base": grant.base, "base_commit": grant.base_commit} if grant else {}
@@ -179,15 +202,20 @@ def _body(message: BaseModel) -> bytes:
 
 
 def _raise_for(response: httpx.Response) -> None:
-    """The broker's Problem as an error; a fault on its side (5xx) may pass, a refusal (4xx) will not."""
+    """The broker's Problem as an error; a fault on its side (5xx) or a stop may pass, any other refusal will not."""
     if not response.is_error:
         return
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
         problem = Problem(code="unknown", message=f"the broker answered with status {response.status_code}")
-    kind = BrokerUnreachableError if response.status_code >= 500 else BrokerError
-    raise kind(problem.message, problem.mend)
+    raise _kind_of(response.status_code)(problem.message, problem.mend)
+
+
+def _kind_of(status: int) -> type[BrokerError]:
+    if status >= 500:
+        return BrokerUnreachableError
+    return BrokerShutError if status in _SHUT else BrokerError
 
 
 @dataclass(frozen=True)

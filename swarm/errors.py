@@ -8,7 +8,8 @@ SwarmError
 │   └── RepositoryNotFoundError
 ├── DaemonError        the daemon is not there, already there, or does not answer
 ├── BrokerError        the broker is not there or turned a call down
-│   └── BrokerUnreachableError  it is not there, or its forge is not: the same call may do later
+│   ├── BrokerUnreachableError  it is not there, or its forge is not: the same call may do later
+│   └── BrokerShutError         a person stopped it, or a budget is used up: the same call may do later
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
 └── StoreError         the database is unusable
 """
@@ -58,6 +59,10 @@ class BrokerError(SwarmError):
 
 class BrokerUnreachableError(BrokerError):
     """The broker does not answer, or cannot reach its forge: the same call may do later."""
+
+
+class BrokerShutError(BrokerError):
+    """The broker lets nothing through for now, by a person's word or a budget: the same call may do later."""
 
 
 class BudgetExceededError(SwarmError):

@@ -27,6 +27,7 @@ LOOK = 1.0  # seconds between two looks at tasks that somebody on the forge wait
 LONGEST = 120.0  # seconds to wait after failures
 TRIES = 8  # of one word on the forge; then the next change is told instead
 MAX_TOLD = 1000  # tasks that are told about at a time
+_FORGE = "forge:"  # begins the key of whatever was asked for on a forge
 
 S = TaskState
 STATES: dict[TaskState, NoteState] = {
@@ -141,7 +142,7 @@ class Followup:
             capability=one.capability,
             base_commit=one.base_commit,
             title=one.title[:200] or None,
-            idempotency_key=f"forge:{one.repository}:{one.issue}:{one.task}"[:200],
+            idempotency_key=f"{_FORGE}{one.repository}:{one.issue}:{one.task}"[:200],
             task=one.task,
         )
         await self._submit(request)
@@ -163,7 +164,7 @@ class Followup:
             tier=root.request.tier,
             budget=budget,
             title=root.request.title,
-            idempotency_key=f"forge:{root.id}:{one.number}:{said}",
+            idempotency_key=f"{_FORGE}{root.id}:{one.number}:{said}",
             task=f"{root.id[:28]}-f{one.number}",
             follows=root.id,
         )
@@ -207,6 +208,12 @@ class Followup:
                 self._forget(name)
             elif state != told:
                 self._remember(told={**self._memory.told, name: state})
+
+    def tell_again(self, view: TaskView) -> None:
+        """A task that was told of as ended has moved after all: whoever asked for it on the forge hears of it."""
+        asked = (view.task.request.idempotency_key or "").startswith(_FORGE)
+        if asked and view.task.id not in self._memory.told and len(self._memory.told) < MAX_TOLD:
+            self._remember(told={**self._memory.told, view.task.id: STATES[S.NEEDS_PERSON]})
 
     async def _told(self, view: TaskView, state: NoteState) -> bool:
         """Whether nothing is left to say: it was said, or was tried often enough."""

@@ -17,6 +17,7 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     report          verdict, reason, fixed, broken         the checks
     receipt         proposal, pull_request, number, branch, commit, url
     refusal         proposal, findings
+    waiting         proposal, reason, opens                the broker holds it and goes on by itself
     fault           kind, what, why, mend                  broken machinery
     cancel          —                                      a person asked to stop
 

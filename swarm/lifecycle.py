@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from swarm.errors import IllegalMoveError
 from swarm.types import Attempt, AttemptResult, Budget, Ending, Frozen, Outcome, Spent, TaskState
@@ -31,11 +31,19 @@ MOVES: Mapping[tuple[TaskState, TaskState], str] = MappingProxyType(
         (S.RUNNING, S.DELIVERING): "the checks vouch for the change, so it goes to the broker",
         (S.DELIVERING, S.DELIVERED): "the forge holds it",
         (S.DELIVERING, S.REFUSED): "the broker's policy refused it; it is kept for a person",
-        (S.DELIVERING, S.NEEDS_PERSON): "the broker could not take it, or waits for a person; the work is kept",
+        (S.DELIVERING, S.NEEDS_PERSON): "the broker could not take it, or holds it; the work is kept",
+        (S.NEEDS_PERSON, S.DELIVERED): "the broker, which held it, has brought it to the forge",
+        (S.NEEDS_PERSON, S.REFUSED): "the broker, which held it, refused it",
+        (S.REFUSED, S.DELIVERED): "a person approved it at the broker",
+        (S.REFUSED, S.NEEDS_PERSON): "a person approved it at the broker, which holds it",
         **{(S.RUNNING, end): why for end, why in _ENDS.items()},
         **{(end, S.QUEUED): "a person asked for another try" for end in (*_ENDS, S.REFUSED)},
     }
 )
+
+
+HELD = (S.NEEDS_PERSON, S.REFUSED)
+"""Where a task ends whose proposal the broker may yet deliver."""
 
 
 def why_legal(start: TaskState, end: TaskState) -> str:
@@ -171,11 +179,24 @@ def after_delivery(outcome: Outcome) -> tuple[TaskState, str]:
         return S.NEEDS_PERSON, f"{outcome.fault.text}; the work is kept, and a retry delivers it"
     if outcome.verdict is None:
         raise AssertionError("nothing was delivered")
-    if outcome.verdict["kind"] == "receipt":
-        return S.DELIVERED, f"pull request {outcome.verdict.get('url') or outcome.verdict['pull_request']}"
-    against = [found for found in outcome.verdict["findings"] if found.get("severity") != "warn"]
+    return after_word(outcome.verdict)
+
+
+def after_word(verdict: Mapping[str, Any]) -> tuple[TaskState, str]:
+    """Where the broker's word on a proposal puts its task, and why."""
+    if verdict["kind"] == "receipt":
+        return S.DELIVERED, f"pull request {verdict.get('url') or verdict['pull_request']}"
+    if verdict["kind"] == "waiting":
+        return S.NEEDS_PERSON, f"waits at the broker, which delivers it by itself: {verdict['reason']}"
+    against = [found for found in verdict["findings"] if found.get("severity") != "warn"]
     reason = "; ".join(f"{found['rule']}: {found['message']}" for found in against) or "the broker gave no reason"
-    if outcome.verdict.get("waits"):
-        proposal = outcome.verdict["proposal"]
-        return S.NEEDS_PERSON, f"{reason}; a person approves it: swarm-broker proposals show {proposal}"
+    if verdict.get("waits"):
+        return S.NEEDS_PERSON, f"{reason}; a person approves it: swarm-broker proposals show {verdict['proposal']}"
     return S.REFUSED, reason
+
+
+def may_still_pass(verdict: Mapping[str, Any]) -> bool:
+    """Whether the broker may yet deliver what it has this word on: it goes on by itself, or a person may approve it."""
+    if verdict["kind"] == "refusal":
+        return all(found.get("severity") != "fatal" for found in verdict["findings"])
+    return bool(verdict["kind"] == "waiting")

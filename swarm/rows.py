@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from swarm import views
+from swarm import lifecycle, views
 from swarm.errors import StaleClaimError, TaskError, TaskNotFoundError
 from swarm.schema import attempts, tasks
 from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState
@@ -61,6 +61,31 @@ class Kept:
     ref: str
     tree: str
     sandbox: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """A proposal that the broker may yet deliver although its task ended; ``kind`` is the broker's last word on it."""
+
+    task: str
+    attempt: str
+    proposal: str
+    kind: str
+    since: float
+
+
+def held_of(task: Row, attempt: Row) -> Held | None:
+    """What the broker holds of an attempt; None where it holds nothing that may still pass."""
+    word = views.verdict_of(attempt)
+    if word is None or not lifecycle.may_still_pass(word):
+        return None
+    return Held(task.id, attempt.id, word["proposal"], word["kind"], task.updated)
+
+
+def last_judged(connection: sa.Connection, task: str) -> Row | None:
+    """The last attempt that the broker had a word on."""
+    judged = sa.select(attempts).where(attempts.c.task == task, attempts.c.verdict.is_not(None))
+    return connection.execute(judged.order_by(attempts.c.number.desc()).limit(1)).one_or_none()
 
 
 def known(connection: sa.Connection, request: TaskRequest) -> str | None:

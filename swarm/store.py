@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from swarm import journal, lifecycle, rows, views
 from swarm.errors import IllegalMoveError, StoreError
-from swarm.rows import Claim, Kept, Plan, Row, Settlement
+from swarm.rows import Claim, Held, Kept, Plan, Row, Settlement
 from swarm.schema import attempts, open_engine, tasks
 from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
 
@@ -222,6 +222,46 @@ class Store:
             return True
 
         return await self._do(act, ring=lambda _: claim.task.id)
+
+    async def held(self, since: float, limit: int) -> tuple[Held, ...]:
+        """What the broker may yet deliver of tasks that ended after ``since``, the newest first."""
+        ended = tasks.c.state.in_([state.value for state in lifecycle.HELD])
+        query = sa.select(tasks).where(ended, tasks.c.updated > since).order_by(tasks.c.updated.desc()).limit(limit)
+
+        def act(connection: sa.Connection) -> tuple[Held, ...]:
+            pairs = [(row, rows.last_judged(connection, row.id)) for row in connection.execute(query).all()]
+            return tuple(one for row, last in pairs if last and (one := rows.held_of(row, last)))
+
+        return await self._do(act)
+
+    async def redeem(self, held: Held, verdict: dict[str, Any], to: TaskState, reason: str) -> TaskView | None:
+        """Write the broker's later word over its earlier one and move the task; None when the task has moved on.
+
+        The word is then in the journal as well. Raises TaskNotFoundError.
+        """
+
+        def act(connection: sa.Connection) -> TaskView | None:
+            row = rows.exactly(connection, held.task)
+            last = rows.last_judged(connection, row.id)
+            state = TaskState(row.state)
+            if (
+                state not in lifecycle.HELD
+                or last is None
+                or rows.held_of(row, last) is None
+                or last.id != held.attempt
+            ):
+                return None
+            word = attempts.update().where(attempts.c.id == held.attempt)
+            connection.execute(word.values(verdict=journal.encode(verdict)))
+            data = {key: value for key, value in verdict.items() if key != "kind"}
+            self._note(connection, row.id, verdict["kind"], data, attempt=held.attempt)
+            if state is to:
+                connection.execute(tasks.update().where(tasks.c.id == row.id).values(reason=reason))
+            else:
+                self._move(connection, row, to, reason, attempt=held.attempt, fence=row.fence + 1)
+            return views.one(connection, row.id)
+
+        return await self._do(act, ring=lambda view: view.task.id if view else None)
 
     async def record(self, claim: Claim, kind: str, data: dict[str, Any]) -> Step:
         """Write a line of the journal; it is on disk when this returns. Raises StaleClaimError."""

@@ -49,7 +49,7 @@ def result_of(row: sa.Row[Any]) -> AttemptResult | None:
 
 
 def verdict_of(row: sa.Row[Any]) -> dict[str, Any] | None:
-    """The broker's word on an attempt, in its own keys; ``kind`` is "receipt" or "refusal"."""
+    """The broker's word on an attempt, in its own keys; ``kind`` is "receipt", "refusal" or "waiting"."""
     return json.loads(row.verdict) if row.verdict else None
 
 

@@ -28,6 +28,7 @@ from sandbox.types import SandboxSpec, SelfTest
 from swarm import acceptance
 from swarm.agents import agent_of, known_agents
 from swarm.attempt import AttemptRun, Parts
+from swarm.awaiting import Awaiting
 from swarm.config import Settings
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
@@ -92,6 +93,10 @@ class House:
             coordinator=self.coordinator,
             plan=self.plan,
         )
+
+    def awaiting(self, moved: Callable[[TaskView], None] = lambda _view: None) -> Awaiting:
+        """What looks at the proposals that the broker still holds."""
+        return Awaiting(self.store, self.broker_client, self.coordinator, moved)
 
     def endpoints(self) -> tuple[EndpointView, ...]:
         """The pool's servers as they are now."""

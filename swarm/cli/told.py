@@ -140,6 +140,7 @@ _SENTENCES: Mapping[str, Callable[[Data], str]] = {
     "report": _report,
     "receipt": _receipt,
     "refusal": _refusal,
+    "waiting": lambda data: f"the broker holds it and goes on by itself: {_text(data, 'reason')}",
     "fault": _fault,
     "cancel": lambda _: "asked to stop",
 }

@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from broker.wire import GrantRequest, MirrorRequest, Receipt, decode_proposal
+from broker.wire import GrantRequest, MirrorRequest, Receipt, Waiting, decode_proposal
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SelfTest
 from swarm.delivery import BrokerClient, Offer, compose
-from swarm.errors import BrokerError, BrokerUnreachableError
+from swarm.errors import BrokerError, BrokerShutError, BrokerUnreachableError
 from swarm.serving import http_server
 from swarm.types import Attempt, Budget, CheckReport, Conclusion, Sealed, Spent, Task, TaskRequest, TestRun
 
@@ -204,6 +204,32 @@ async def test_a_refused_call_is_not_repeated_and_keeps_its_mend(tmp_path: Path)
         with pytest.raises(BrokerError, match="not yours") as told:
             await client.propose(compose(offer()), b"")
     assert told.value.mend == "ask"
+    assert len(seen) == 1
+
+
+def held(_: Request) -> Response:
+    return Response(Waiting(proposal="t1", reason="stopped").model_dump_json())
+
+
+@pytest.mark.parametrize("status", [423, 429, 502])
+async def test_what_the_broker_keeps_is_no_error(tmp_path: Path, status: int) -> None:
+    answers = problem(status), held
+    async with odd_broker(tmp_path, *answers) as (path, _), BrokerClient(path, patience=0) as client:
+        assert (await client.propose(compose(offer()), b"")).kind == "waiting"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(423, BrokerShutError), (502, BrokerUnreachableError)])
+async def test_what_the_broker_never_kept_is_one(tmp_path: Path, status: int, kind: type[BrokerError]) -> None:
+    answers = problem(status, "shut", "go"), problem(404)
+    async with odd_broker(tmp_path, *answers) as (path, _), BrokerClient(path, patience=0) as client:
+        with pytest.raises(kind, match="shut"):
+            await client.propose(compose(offer()), b"")
+
+
+async def test_another_content_under_the_same_id_is_not_taken_for_ours(tmp_path: Path) -> None:
+    async with odd_broker(tmp_path, problem(409, "used"), receipt) as (path, seen), BrokerClient(path) as client:
+        with pytest.raises(BrokerError, match="used"):
+            await client.propose(compose(offer()), b"")
     assert len(seen) == 1
 
 

@@ -206,6 +206,22 @@ async def test_how_far_it_is_is_told_once_per_change_and_then_no_more(taken: Tak
     assert [state for _, state, _ in taken.broker.said] == ["queued", "working"]
 
 
+async def test_a_task_that_ended_and_then_moved_after_all_is_told_of_again(taken: Taken) -> None:
+    taken.broker.happen("intake", text="x")
+    await taken.followup.once()
+    await taken.store.cancel("i5-abc")
+    await taken.followup.tell()
+    taken.followup.tell_again(await taken.store.view("i5-abc"))
+    await taken.again().tell()
+    await taken.followup.tell()
+    assert [state for _, state, _ in taken.broker.said] == ["cancelled", "cancelled"]
+    request = TaskRequest(repository="demo", instructions="x", task="own")
+    view, _ = await taken.store.add(request, Plan(budget=Budget(), tier="small", strategy="auto"))
+    taken.followup.tell_again(view)
+    await taken.followup.tell()
+    assert len(taken.broker.said) == 2  # nobody on a forge waits for that one
+
+
 async def test_a_word_that_fails_is_said_later_and_not_for_ever(taken: Taken) -> None:
     taken.broker.happen("intake", text="x")
     await taken.followup.once()

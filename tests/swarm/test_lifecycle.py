@@ -8,7 +8,18 @@ import pytest
 
 from swarm import lifecycle
 from swarm.errors import IllegalMoveError
-from swarm.lifecycle import MOVES, after_delivery, carries, decide, exceeded, may_try_again, why_legal
+from swarm.lifecycle import (
+    HELD,
+    MOVES,
+    after_delivery,
+    after_word,
+    carries,
+    decide,
+    exceeded,
+    may_still_pass,
+    may_try_again,
+    why_legal,
+)
 from swarm.types import (
     Attempt,
     AttemptResult,
@@ -62,8 +73,27 @@ def test_every_final_state_can_be_reached_and_none_leads_on_by_itself() -> None:
     finals = {state for state in S if state.final}
     assert finals == {end for _, end in MOVES if end.final}
     for start, end in MOVES:
-        if start.final:
+        if start.final and start not in HELD:
             assert end is S.QUEUED
+
+
+def test_what_the_broker_holds_moves_on_by_the_brokers_word_alone() -> None:
+    later = {(start, end) for start, end in MOVES if start.final and end is not S.QUEUED}
+    assert later == {(S.NEEDS_PERSON, S.DELIVERED), (S.NEEDS_PERSON, S.REFUSED), (S.REFUSED, S.DELIVERED),
+                     (S.REFUSED, S.NEEDS_PERSON)}  # fmt: skip
+
+
+def test_what_the_broker_holds_is_told_and_may_still_pass() -> None:
+    waiting = {"kind": "waiting", "proposal": "t", "reason": "stopped by a person"}
+    state, why = after_word(waiting)
+    assert state is S.NEEDS_PERSON
+    assert "by itself" in why
+    assert "stopped by a person" in why
+    block, fatal = ({"rule": "r", "severity": severity, "message": "m"} for severity in ("block", "fatal"))
+    assert may_still_pass(waiting)
+    assert may_still_pass({"kind": "refusal", "findings": [block]})
+    assert not may_still_pass({"kind": "refusal", "findings": [block, fatal]})
+    assert not may_still_pass({"kind": "receipt"})
 
 
 def test_what_was_delivered_stays_delivered() -> None:

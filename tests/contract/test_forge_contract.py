@@ -386,6 +386,18 @@ def test_dressing_twice_is_the_same_as_once(bench):
     assert bench.forge.dress(1, wanted) == bench.forge.dress(1, wanted)
 
 
+def test_dressing_twice_puts_nothing_on_twice(away):
+    away.opened(away.change())
+    wanted = Dressing(labels=("agent",), reviewers=("bob",), assignees=("ann",))
+    names, seen = ("agent", "bob", "ann"), []
+    for _ in range(2):
+        assert away.forge.dress(1, wanted) == ()
+        shown = str(away.remote.pull(1))
+        seen.append([shown.count(name) for name in names])
+    assert seen[0] == seen[1]
+    assert all(seen[0])
+
+
 def test_what_a_forge_will_not_put_on_is_told_and_the_rest_is_put_on(away):
     away.opened(away.change())
     wanted = Dressing(labels=("agent",), reviewers=("bob", "swarm-nobody"), assignees=("ann", "swarm-nobody"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterable
 from urllib.parse import quote, quote_plus
 
 _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 _SHORTEST = 6  # anything shorter would be found in half of every sentence
+_SHORTEST_BEGINNING = 8  # shorter ones end many a commit's id by chance
 
 
 def disguises(value: str) -> frozenset[str]:
@@ -29,6 +31,16 @@ def disguises(value: str) -> frozenset[str]:
         for start in range(3):
             found |= _base64_inside(way, start)
     return frozenset(form for form in found if len(form) >= _SHORTEST)
+
+
+def struck(text: str, forms: Iterable[str], mark: str) -> str:
+    """The text with these struck out, at its end also the beginning of one: somebody may have cut it there."""
+    for form in forms:
+        if form in text:
+            text = text.replace(form, mark)
+        if (at := text.rfind(form[:_SHORTEST_BEGINNING], max(len(text) - len(form), 0))) >= 0:
+            text = text[:at] + mark if form.startswith(text[at:]) else text
+    return text
 
 
 def _base64_inside(data: bytes, start: int) -> set[str]:

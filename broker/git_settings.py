@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 from pydantic import SecretStr
 
+from broker.disguises import struck
+
 NULL = os.devnull
 FALSE = "/bin/false"
 
@@ -140,9 +142,6 @@ def child_environment(
 
 def without_secrets(text: str, private: Mapping[str, str | SecretStr]) -> str:
     """The text with every secret of ``private`` struck out, whole or by its last word."""
-    for value in private.values():
-        if isinstance(value, SecretStr):
-            whole = value.get_secret_value()
-            for part in (whole, *whole.split()[-1:]):
-                text = text.replace(part, "***") if len(part) > 3 else text
-    return text
+    wholes = [value.get_secret_value() for value in private.values() if isinstance(value, SecretStr)]
+    parts = [part for whole in wholes for part in (whole, *whole.split()[-1:])]
+    return struck(text, (part for part in parts if len(part) > 3), "***")

@@ -11,13 +11,11 @@ import re
 import resource
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from pydantic import SecretStr
 
@@ -30,6 +28,7 @@ _CHUNK = 64 * 1024
 _MAX_COMMIT = 1 << 20
 _AT_A_TIME, _MAX_KNOWN = 200, 50_000  # so many lines fit a pipe both ways
 _AHEAD = 16
+_MOST_COMPLAINTS, _MOST_SHOWN = 1 << 20, 4000
 
 
 @dataclass(frozen=True)
@@ -124,22 +123,21 @@ class GitDir:
     def _stream(
         self, args: tuple[str, ...], stdin: Iterable[bytes], limits: Limits, told: Told
     ) -> Generator[bytes, None, None]:
-        with tempfile.TemporaryFile() as complaints, self._started(args, told, complaints, limits) as run:
+        with self._started(args, told, limits) as run:
             run.feed(stdin)
             yield from run.output()
             if problem := run.ending():
-                complaints.seek(0)
-                said = without_secrets(complaints.read(4000).decode(errors="replace").strip(), told.private)
+                said = without_secrets(run.complaints().strip(), told.private)[:_MOST_SHOWN]
                 raise GitError(f"git {args[0]} {problem}" + (f": {said}" if said else ""))
 
     @contextmanager
-    def _started(self, args: tuple[str, ...], told: Told, complaints: IO[bytes], limits: Limits) -> Iterator[_Run]:
+    def _started(self, args: tuple[str, ...], told: Told, limits: Limits) -> Iterator[_Run]:
         command = ["git", "--no-pager", "--literal-pathspecs", f"--git-dir={self.path}", *FLAGS, *args]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=complaints,
+            stderr=subprocess.PIPE,
             env=child_environment(told.protocols, told.environment, told.private),
             cwd="/",
             start_new_session=True,
@@ -181,10 +179,7 @@ class GitDir:
     def objects(self, limits: Limits = STRICT) -> Iterator[Objects]:
         """Opens one reader for many objects."""
         command = ("cat-file", "--batch-command")
-        with (
-            tempfile.TemporaryFile() as complaints,
-            self._started(command, Told("none", {}, {}), complaints, limits) as run,
-        ):
+        with self._started(command, Told("none", {}, {}), limits) as run:
             yield Objects(run)
 
 
@@ -196,6 +191,7 @@ class _Run:
         self._limits = limits
         self._broke = ""
         self._feeder: threading.Thread | None = None
+        self._said = bytearray()
         # The limits are set before the first byte is fed, so an untrusted pack never meets an unlimited parser.
         with suppress(ProcessLookupError):
             _lower(process.pid, resource.RLIMIT_CPU, limits.cpu)
@@ -205,6 +201,24 @@ class _Run:
         self._alarm = threading.Timer(limits.seconds, self._kill, [f"took longer than {limits.seconds:g} s"])
         self._alarm.daemon = True
         self._alarm.start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        # By a pipe and no file: what a server sends for the user to read would fill the disk or the memory.
+        pipe = self.process.stderr
+        assert pipe is not None  # noqa: S101 - opened with PIPE above; for the type checker
+        with suppress(OSError, ValueError):
+            while chunk := pipe.read(_CHUNK):
+                self._said += chunk
+                if len(self._said) > _MOST_COMPLAINTS:
+                    self._kill(f"complained of more than {_MOST_COMPLAINTS} bytes")
+                    return
+
+    def complaints(self) -> str:
+        """What it wrote to its standard error, once it has ended."""
+        self._listener.join(timeout=5)
+        return self._said.decode(errors="replace")
 
     def feed(self, stdin: Iterable[bytes]) -> None:
         self._feeder = threading.Thread(target=self._write, args=(stdin,), daemon=True)
@@ -254,7 +268,8 @@ class _Run:
         self.process.wait()
         if self._feeder is not None:
             self._feeder.join(timeout=5)
-        for pipe in (self.process.stdin, self.process.stdout):
+        self._listener.join(timeout=5)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()

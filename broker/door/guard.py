@@ -157,7 +157,7 @@ class Guard:
         # Anyone who can connect can be turned away; nobody shall fill the disk with it.
         self._turned_away[uid] += 1
         if self._turned_away[uid] <= _RECORDED:
-            self.audit.append("turned-away", uid=uid, path=self._redact(path[:200]), reason=reason)
+            self.audit.append("turned-away", uid=uid, path=self._redact(path)[:200], reason=reason)
         elif self._turned_away[uid] == _RECORDED + 1:
             self.audit.append("turned-away", uid=uid, reason="more of the same is not recorded until a restart")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from broker.scope import Lend, Scope
 from broker.words.branch import is_branch_name
 
 _TRANSFER = Limits(seconds=600.0, cpu=600, memory=8 << 30)
+_PUSHING = 2 << 30  # bytes of memory: what is sent is small, and what a server tells before it is held in memory
 _LOOK = Limits(seconds=60.0, cpu=30, memory=1 << 30, output=4 << 20)
 _PUSH = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--signed=no", "--no-force")
 _FETCH = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
@@ -128,7 +129,7 @@ class Transport:
             "--",
             self._address,
             f"{commit}:{ref}",
-            limits=self._remote.transfer,
+            limits=replace(self._remote.transfer, memory=min(self._remote.transfer.memory, _PUSHING)),
             protocols=self._protocol,
             private=told,
         )
@@ -205,5 +206,5 @@ def _rejection(porcelain: str) -> str:
         with suppress(ValueError):
             flag, _, summary = line.split("\t", 2)
             if flag == "!":
-                return clean(summary)
+                return summary  # whole: secrets are struck before anything is cut
     return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import functools
 import json
+import re
 import ssl
 import threading
 import time
@@ -44,6 +45,7 @@ PERMISSIONS: Mapping[Scope, Mapping[str, str]] = {
 }
 """What a token may do. Never workflows, administration, actions or secrets."""
 
+_JWT = re.compile(r"eyJ[\w-]+(?:\.[\w-]*)*")  # GitHub has no reason to give ours back; whoever stands before it may
 _TIMEOUT = httpx.Timeout(20.0, connect=5.0)
 _MAX_ANSWER = 256 * 1024
 _SKEW = 60  # seconds that our clock may be ahead of the forge's
@@ -249,5 +251,5 @@ def _date(text: str) -> float | None:
 
 
 def _words(data: Mapping[str, Any]) -> str:
-    said = str(data.get("message", ""))[:200]
+    said = _JWT.sub("[hidden]", str(data.get("message", "")))[:200]
     return "".join(letter if letter.isprintable() else "?" for letter in said)

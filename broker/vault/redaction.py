@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 from pydantic import SecretStr
 
-from broker.disguises import disguises
+from broker.disguises import disguises, struck
 
 STRUCK = "[secret]"
 _KEPT = 128
@@ -35,13 +35,10 @@ class Redactor:
                 self._forms.popitem(last=False)
 
     def __call__(self, text: str) -> str:
-        """The text without them."""
+        """The text without them, and without the beginning of one where it was cut. Strike first, cut then."""
         with self._lock:
             known = [form for found in reversed(self._forms.values()) for form in found]
-        for form in known:
-            if form in text:
-                text = text.replace(form, STRUCK)
-        return text
+        return struck(text, known, STRUCK)
 
 
 class RedactingFormatter(logging.Formatter):

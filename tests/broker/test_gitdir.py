@@ -227,3 +227,21 @@ def test_many_objects_are_asked_for_at_a_time(repo, origin):
         assert objects.tree_of(main) == origin.git("rev-parse", "main^{tree}")
         with pytest.raises(GitError, match="not an object id"):
             objects.prefetch(["HEAD"])
+
+
+@pytest.mark.parametrize("shift", [0, 7, 20])
+def test_a_secret_across_the_cut_of_what_git_says_is_struck(repo, shift):
+    """A server that gives the credential back, so placed that the cut leaves all of it but a letter."""
+    secret = SecretStr("Authorization: Basic eC1hY2Nlc3M6Z2hwXzAxMjM0NTY3ODk=")
+    name = "x" * (3950 - shift) + secret.get_secret_value()
+    with pytest.raises(GitError) as caught:
+        repo.run("cat-file", "-p", name, private={"http.https://git.example/.extraHeader": secret})
+    assert "eC1hY2" not in str(caught.value)
+
+
+def test_endless_complaints_end_the_run(repo):
+    """They once went to a file, of which a server could fill gigabytes by talking."""
+    began = time.monotonic()
+    with pytest.raises(GitError, match="complained of more than"):
+        repo.run("-c", "alias.shout=!yes >&2", "shout", limits=Limits(seconds=20))
+    assert time.monotonic() - began < 10

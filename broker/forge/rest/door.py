@@ -16,6 +16,7 @@ import httpx
 from pydantic import SecretStr
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential, wait_random
 
+from broker.disguises import struck
 from broker.errors import AbsentError, ForgeError
 from broker.forge.rest.address import Address, lower, next_query
 from broker.forge.rest.pace import Answered, Pace
@@ -174,18 +175,21 @@ class Door:
             raise _Passing(self._pace.refused())  # nothing was done; the wait is in the next try's turn
         if reply.status < 300 or reply.unchanged:
             return reply
-        problem = read(reply.status, reply.body, reply.headers, call.doing)
-        raise self._bad_news(problem, reply.status, call, visit.hidden)
+        problem = read(
+            reply.status, reply.body, reply.headers, call.doing, functools.partial(self._struck, visit.hidden)
+        )
+        raise self._bad_news(problem, reply.status, call)
 
-    def _bad_news(self, problem: Problem, status: int, call: Call, hidden: str) -> ForgeError | _Passing:
-        message = problem.message.replace(hidden, "[hidden]") if hidden else problem.message
-        told = Problem(problem.reason, self.redact(message), problem.mend)
-        failed = told.error(uncertain=status >= 500 and not call.again)
+    def _struck(self, hidden: str, text: str) -> str:
+        return self.redact(struck(text, [hidden] if hidden else [], "[hidden]"))
+
+    def _bad_news(self, problem: Problem, status: int, call: Call) -> ForgeError | _Passing:
+        failed = problem.error(uncertain=status >= 500 and not call.again)
         return _Passing(failed) if status in {502, 503, 504} and call.again else failed
 
     def _unreachable(self, error: Exception, call: Call, *, uncertain: bool = False) -> ForgeError:
         kind = "did not answer in time" if isinstance(error, httpx.TimeoutException) else "could not be reached"
-        detail = self.redact(clean(str(error), 120))
+        detail = clean(self.redact(str(error)), 120)
         message = f"{call.doing + ': ' if call.doing else ''}{self.address.host} {kind}" + (
             f" ({detail})" if detail else ""
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -224,10 +224,19 @@ _OF_GIT = tuple(
 _GIT_FAILED = (Reason.BROKEN, "git could not do it", "see what the forge says; it is tried again later")
 
 
-def read(status: int, body: bytes, headers: Mapping[str, str] | None = None, doing: str = "") -> Problem:
-    """The refusal in an answer. ``doing`` names what was asked, ``headers`` have lower-case names."""
+def read(
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+    doing: str = "",
+    strike: Callable[[str], str] = str,
+) -> Problem:
+    """The refusal in an answer. ``doing`` names what was asked, ``headers`` have lower-case names.
+
+    ``strike`` takes secrets out: before anything is cut, since half a secret is known to nobody.
+    """
     headers = headers or {}
-    words = said(body)
+    words = said(body, strike=strike)
     if 300 <= status < 400:
         reason, message, mend = _MOVED
         return Problem(reason, _told(doing, message, ""), mend)
@@ -278,15 +287,15 @@ def clean(text: str, longest: int = _LONGEST) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
-def said(body: bytes, longest: int = _LONGEST) -> str:
+def said(body: bytes, longest: int = _LONGEST, *, strike: Callable[[str], str] = str) -> str:
     """The words of an error body of any shape."""
     text = body[:65_536].decode("utf-8", errors="replace")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         page = text.lstrip()[:1] == "<"  # a proxy's page tells nothing that fits in a line
-        return "" if page else clean(text, longest)
-    return clean("; ".join(dict.fromkeys(_words(value, 0))), longest)
+        return "" if page else clean(strike(text), longest)
+    return clean(strike("; ".join(dict.fromkeys(_words(value, 0)))), longest)
 
 
 def _words(value: Any, depth: int) -> Iterator[str]:

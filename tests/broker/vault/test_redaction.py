@@ -76,3 +76,9 @@ def test_a_traceback_in_a_log_is_struck_as_a_whole(redactor):
     said = RedactingFormatter(redactor).format(record)
     assert "RuntimeError" in said
     assert SECRET not in said
+
+
+@pytest.mark.parametrize("kept", [10, len(SECRET) - 1])
+def test_the_beginning_of_a_secret_at_the_end_is_struck_since_somebody_cut_it(redactor, kept):
+    for shown in (SECRET, SECRET.encode().hex(), base64.b64encode(SECRET.encode()).decode()):
+        assert redactor(f"fatal: {shown[:kept]}").removesuffix("[secret]") == "fatal: "

@@ -175,3 +175,11 @@ def test_a_hostile_body_costs_little(body):
     began = time.monotonic()
     assert len(said(body)) <= 300
     assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("before", [250, 260, 290, 2390])
+def test_a_secret_is_struck_before_the_words_are_cut(before):
+    token = "0123456789abcdef" * 2 + "01234567"
+    for body in (json.dumps({"message": "y" * before + " " + token}).encode(), (" " * before + token).encode()):
+        told = read(403, body, strike=lambda text: text.replace(token, "[hidden]")).message
+        assert token[:6] not in told

@@ -46,6 +46,7 @@ class Audit:
         self._lock = threading.Lock()
         self._head_file = path.with_suffix(".head")
         torn = self._mend_torn_line()
+        emptied = self._head_file.exists() and not self._head_file.stat().st_size
         self._marks: list[tuple[int, int]] = []  # (number of a line, where it begins)
         self._head = self._read_all()
         self._file = path.open("ab", buffering=0)  # a buffer would keep a failed line and write it before the next one
@@ -54,6 +55,8 @@ class Audit:
         self._write_head()
         if torn:
             self.append("log-mended", bytes=torn)
+        if emptied:
+            self.append("log-mended", reason="its head was empty: had lines been cut from its end, nobody would know")
 
     @property
     def last(self) -> int:
@@ -140,7 +143,10 @@ class Audit:
 
     def _write_head(self) -> None:
         draft = self._head_file.with_suffix(".draft")
-        draft.write_text(f"{self._head.number} {self._head.hash}\n")
+        with draft.open("w") as file:
+            file.write(f"{self._head.number} {self._head.hash}\n")
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the name and nothing in it
         draft.replace(self._head_file)
 
     def _mend_torn_line(self) -> int:
@@ -187,7 +193,9 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _read_head(path: Path) -> Head:
     try:
-        number, last = path.with_suffix(".head").read_text().split()
+        if not (words := path.with_suffix(".head").read_text().split()):
+            return Head()
+        number, last = words
         return Head(int(number), last)
     except FileNotFoundError:
         return Head()

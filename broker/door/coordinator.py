@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from broker.config.settings import BrokerConfig
 from broker.door.bodies import answer, chunks
-from broker.door.guard import Guard, Role, uid_of
+from broker.door.guard import Guard, Role
 from broker.door.shared import Shared
 from broker.service.service import Service
 from broker.wire import Ask, IssueRequest, MirrorRequest, Proposal, StatusNote, decode_proposal
@@ -106,5 +106,5 @@ class CoordinatorDoor:
             return await self._guard.body(request, self._config.max_body_bytes)
         except HTTPException as error:
             if error.status_code == 413:
-                await self._guard.promptly(self._guard.audit.append, "too-large", uid=uid_of(request))
+                await self._guard.promptly(self._guard.record, request, "too-large")
             raise

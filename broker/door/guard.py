@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -21,6 +20,7 @@ from broker.audit import Audit
 from broker.config.settings import Roles
 from broker.door.bodies import SMALL_BODY, answer, http_problem, problem_of, read_body, unexpected, wait_of
 from broker.errors import BrokerError, FencedError, RightsError
+from broker.rationing import Rationing
 
 Handler = Callable[[Request], Awaitable[Response]]
 Role = Literal["person", "coordinator"]
@@ -29,7 +29,6 @@ Row = tuple[str, str, tuple[Role, ...], Handler]
 Watch = Callable[[str, bytes], bool]
 """Looks for a planted secret in what came in; True, after the alarm, if it is there. The words say where."""
 EITHER: tuple[Role, ...] = ("person", "coordinator")
-_RECORDED = 200
 _PROMPT_THREADS = 2
 _LOOKED_AT = 1 << 20
 _Asked = TypeVar("_Asked", bound=BaseModel)
@@ -64,13 +63,12 @@ class Guard:
         fenced: Callable[[FencedError], None] = lambda _error: None,
     ) -> None:
         self._roles = roles
-        self.audit = audit
+        self._rationing = Rationing(audit)
         self._redact = redact
         self._watch = watch
         self._fenced = fenced
         self._patient = ThreadPoolExecutor(threads, thread_name_prefix="verb")
         self._prompt = ThreadPoolExecutor(_PROMPT_THREADS, thread_name_prefix="prompt")
-        self._turned_away: Counter[int] = Counter()
         self._running: set[Future[Any]] = set()
 
     def app(self, table: tuple[Row, ...]) -> Starlette:
@@ -150,16 +148,15 @@ class Guard:
             update={"message": self._redact(problem.message), "mend": self._redact(problem.mend)}
         )
         if problem.code in {"rights", "capability"}:
-            self._record_turned_away(uid_of(request), request.url.path, problem.message)
+            path = self._redact(request.url.path)[:200]
+            self.record(request, "turned-away", path=path, reason=problem.message)
         return answer(problem, status, wait_of(error, time.time()))
 
-    def _record_turned_away(self, uid: int, path: str, reason: str) -> None:
-        # Anyone who can connect can be turned away; nobody shall fill the disk with it.
-        self._turned_away[uid] += 1
-        if self._turned_away[uid] <= _RECORDED:
-            self.audit.append("turned-away", uid=uid, path=self._redact(path)[:200], reason=reason)
-        elif self._turned_away[uid] == _RECORDED + 1:
-            self.audit.append("turned-away", uid=uid, reason="more of the same is not recorded until a restart")
+    def record(self, request: Request, event: str, **fields: str) -> None:
+        """Writes down what a caller did. Anyone who can connect can cause it; all without a role share one ration."""
+        uid = uid_of(request)
+        whose = f"uid:{uid}" if self.roles_of(uid) else "strangers"
+        self._rationing.append(whose, event, uid=uid, **fields)
 
 
 def uid_of(request: Request) -> int:

@@ -37,15 +37,16 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)  # type: ignore[arg-type]
         if len(self.connections) > 2 * CONNECTIONS:
             self.transport.abort()
-        self._await_a_request()
+        self._await_a_request(None)
 
     def on_response_complete(self) -> None:
         """Begins to wait for the next request."""
+        last = self.cycle  # before the next one, which may have been sent already, takes its place
         super().on_response_complete()
-        self._await_a_request()
+        self._await_a_request(last)
 
-    def _await_a_request(self) -> None:
-        self.loop.call_later(self._head_seconds, self._leave_the_silent, self.cycle)
+    def _await_a_request(self, last: object) -> None:
+        self.loop.call_later(self._head_seconds, self._leave_the_silent, last)
 
     def _leave_the_silent(self, last: object) -> None:
         if self.cycle is last and not self.transport.is_closing():

@@ -97,8 +97,8 @@ class Events:
             return Noted()
         page = StatusPage(task=rights.task, state=note.state, text=note.text, pull_url=pull_url, at=self._desk.clock())
         url = self._sticky[ward.name].say(place, page)
-        self._desk.audit.append("comment", grant=rights.grant, repository=ward.name, number=place.number,
-                                state=note.state)  # fmt: skip
+        self._desk.rationing.append(rights.grant, "comment", grant=rights.grant, repository=ward.name,
+                                    number=place.number, state=note.state)  # fmt: skip
         return Noted(url=url)
 
     def _own(self, ward: Ward, rights: Rights) -> Own | None:

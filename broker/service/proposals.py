@@ -235,13 +235,13 @@ class Proposals:
         except (StoppedError, BudgetError) as error:
             self._holdups.met(proposal, error)
             self._desk.outbox.waits(proposal, str(error))
-            self._desk.audit.append("waiting", proposal=proposal, reason=str(error))
+            self._desk.rationing.append(proposal, "waiting", proposal=proposal, reason=str(error))
             raise
         except FencedError:
             raise  # the log, too, is another broker's now
         except Exception as error:  # it stays in the outbox and is tried again
             self._holdups.met(proposal, error)
-            self._desk.audit.append("failed", proposal=proposal, reason=said(error))
+            self._desk.rationing.append(proposal, "failed", proposal=proposal, reason=said(error))
             raise
 
     def _finish(self, ward: Ward, kept: Kept) -> Receipt | Refusal:

@@ -58,7 +58,7 @@ class Reads:
         rights = self._grants.rights(request.capability, "mirror")
         ward, commit = self._wanted(rights, request)
         pack = ward.mirror.pack(commit, request.have)
-        self._desk.audit.append("mirror", grant=rights.grant, repository=ward.name, commit=commit)
+        self._desk.rationing.append(rights.grant, "mirror", grant=rights.grant, repository=ward.name, commit=commit)
         return commit, pack
 
     def _wanted(self, rights: Rights, request: MirrorRequest) -> tuple[Ward, str]:
@@ -89,7 +89,7 @@ class Reads:
             raise AbsentError("the capability is bound to no issue", "name its number")
         ward = self._desk.wards.get(rights.repository)
         thread = ward.tracker.thread(number)
-        self._desk.audit.append("read-issue", grant=rights.grant, repository=ward.name, issue=number)
+        self._desk.rationing.append(rights.grant, "read-issue", grant=rights.grant, repository=ward.name, issue=number)
         return thread.model_copy(
             update={
                 "number": number,
@@ -107,7 +107,9 @@ class Reads:
         rights = self._grants.rights(request.capability, "read")
         ward, own = self._desk.wards.get(rights.repository), self._own(rights)
         pull = ward.forge.pull(own.number)
-        self._desk.audit.append("read-pull", grant=rights.grant, repository=ward.name, pull=own.number)
+        self._desk.rationing.append(
+            rights.grant, "read-pull", grant=rights.grant, repository=ward.name, pull=own.number
+        )
         notes = ward.tracker.reviews(own.number)
         return PullState(
             number=own.number,

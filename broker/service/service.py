@@ -19,6 +19,7 @@ from broker.outbox.stops import StopStore
 from broker.outbox.store import OutboxStore
 from broker.person_wire import LogPage
 from broker.provenance.store import Provenance
+from broker.rationing import Rationing
 from broker.service.delivering import Delivering
 from broker.service.events import Events
 from broker.service.grants import Grants
@@ -95,6 +96,7 @@ def assemble(  # noqa: PLR0913 - the one place that joins all parts
         scanner=Scanner(),
         clock=clock,
         provenance=provenance,
+        rationing=Rationing(audit, clock),
         watch=watch,
     )
     stops = Stops(desk, StopStore(desk.outbox.database))

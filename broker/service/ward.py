@@ -20,6 +20,7 @@ from broker.judge.scan.scanner import Scanner
 from broker.mirror import Mirror
 from broker.outbox.store import OutboxStore
 from broker.provenance.store import Provenance
+from broker.rationing import Rationing
 
 PERSONS_PATIENCE = 5.0  # seconds that a person's call waits for its turn; a coordinator's asks again by itself
 Current = Callable[[], BrokerConfig]
@@ -102,4 +103,5 @@ class Desk:
     scanner: Scanner
     clock: Callable[[], float]
     provenance: Provenance
+    rationing: Rationing
     watch: Callable[[str, bytes], bool] = never

@@ -99,6 +99,14 @@ def test_a_line_torn_by_a_power_cut_is_cut_off_and_told(log):
     assert (last["number"], last["event"], last["fields"]) == (6, "log-mended", {"bytes": "24"})
 
 
+def test_an_empty_head_as_a_power_cut_may_leave_it_stops_no_start_and_is_told(log):
+    log.with_suffix(".head").write_bytes(b"")
+    again = Audit(log)
+    assert [entry.event for entry in again.page(0)][-2:] == ["event", "log-mended"]
+    again.close()
+    assert verify(log).number == 6
+
+
 def test_a_log_that_is_being_written_can_be_verified(log):
     with log.open("ab") as file:
         file.write(b'{"number":6,"at":5.0,"ev')

@@ -78,7 +78,7 @@ async def left(connections, most):
 
 def is_cut(connection):
     try:
-        return not connection.recv(1, socket.MSG_PEEK)
+        return not connection.recv(4096)
     except BlockingIOError:
         return False
     except ConnectionError:

@@ -9,7 +9,7 @@ from broker.config.policy import Policy
 from broker.errors import GitError
 from broker.gitdir import GitDir, Objects
 from broker.judge.facts import MAX_ENTRIES, SUBMODULE, Change, Facts, compare
-from broker.judge.origins import Origins
+from broker.judge.origins import Origins, foreign
 from broker.judge.policy import judge, permits
 from broker.judge.scan.content import Content, is_binary
 from broker.judge.scan.scanner import Scanner
@@ -53,7 +53,7 @@ def inspect(  # noqa: PLR0913, PLR0917 - two stores, two ids, and how to judge
     with store.objects() as objects:
         base = objects.tree_of(base_commit)
         try:
-            origins = Origins(objects, store.packed(), mirror, base_commit)
+            origins = Origins(store.packed(), mirror, base_commit)
             return _Inspector(objects, policy, scanner, watch).inspect(base, tree, origins)
         except GitError as error:
             said = str(error).replace(str(store.path), "the quarantine").replace(str(mirror.path), "the mirror")
@@ -69,16 +69,17 @@ class _Inspector:
 
     def inspect(self, base: str, tree: str, origins: Origins) -> Inspection:
         kind = self._objects.info(tree)
-        if kind is None or kind[0] != "tree":
-            message = f"{tree} is not a tree in the pack or in the base"
-            return Inspection((), (_fatal("no-such-tree", message, "name the sealed tree"),))
+        if kind is None or not origins.holds(tree):
+            return Inspection((), (foreign(),))
+        if kind[0] != "tree":
+            return Inspection((), (_fatal("no-such-tree", f"{tree} is not a tree", "name the sealed tree"),))
         try:
             most = self._policy.max_files + _SLACK
             facts = compare(self._read_tree, base, tree, max_changes=most, max_entries=MAX_ENTRIES)
         except ValueError as error:
             return Inspection((), (_fatal("bad-tree", str(error), "seal the tree again"),))
-        if strange := origins.foreign(facts):
-            return Inspection(*strange)
+        if origins.is_foreign(facts):
+            return Inspection((), (foreign(),))
         sizes, problems = self._sizes(facts.changes)
         findings = [*facts.findings, *problems, *judge(facts.changes, sizes, self._policy)]
         if facts.complete:
@@ -110,13 +111,14 @@ class _Inspector:
     def _contents(self, facts: Facts, sizes: Mapping[str, int]) -> list[Finding]:
         findings: list[Finding] = []
         scan = self._scanner.begin(self._policy)
-        for content in self._read(facts.changes, sizes):
+        looks, complete = self._looks(facts.changes, sizes)
+        for content in self._read(looks, moved=_gone(facts.changes)):
             if content.new is not None:
                 if self._watch(f"content of {content.path}", content.new):
                     findings.append(_fatal("turned-away", "the operator finds the reason in the log", "", content.path))
                 findings += self._binary(content)
             findings += scan.look(content)
-        return [*findings, *scan.close()]
+        return [*findings, *scan.close(complete=complete)]
 
     def _binary(self, content: Content) -> list[Finding]:
         allowed = any(permits(content.path, pattern) for pattern in self._policy.binary_paths)
@@ -125,22 +127,30 @@ class _Inspector:
         message = f"{content.path} is a binary file"
         return [Finding(rule="binary", message=message, path=content.path, mend="leave it out")]
 
-    def _read(self, changes: Sequence[Change], sizes: Mapping[str, int]) -> Iterator[Content]:
-        """What the scans look at, one file at a time: nothing beyond the size that the policy speaks against anyway."""
-        gone = {change.old_oid for change in changes if change.kind == "deleted"}
-        small = [change for change in changes if sizes.get(change.new_oid or "", 0) <= self._policy.max_file_bytes]
-        sides = [(self._old_size(change), sizes.get(change.new_oid or "")) for change in small]
-        wanted = [
-            (oid, size)
-            for change, (old, new) in zip(small, sides, strict=True)
-            for oid, size in ((change.old_oid, old), (change.new_oid, new))
-            if oid is not None and size is not None
-        ]
-        contents = self._objects.contents(wanted)
-        for change, (old_size, new_size) in zip(small, sides, strict=True):
-            old = b"" if old_size is None else next(contents)
-            new = None if new_size is None else next(contents)
-            yield Content(change.path, old, new, moved=change.new_oid in gone)
+    def _looks(self, changes: Sequence[Change], sizes: Mapping[str, int]) -> tuple[list[_Look], bool]:
+        """What the scans look at, and whether it is all that policy does not speak against by its size alone.
+
+        One content may stand under hundreds of paths, so a pack of a few bytes could ask for minutes of reading.
+        """
+        looks: list[_Look] = []
+        room, old_room = self._policy.max_total_bytes, 4 * self._policy.max_total_bytes
+        for change in changes:
+            new, old = sizes.get(change.new_oid or ""), self._old_size(change)
+            if new is not None and new > self._policy.max_file_bytes:
+                continue
+            room, old_room = room - (new or 0), old_room - (old or 0)
+            if room < 0 or old_room < 0:
+                return looks, False
+            looks.append(_Look(change, old, new))
+        return looks, True
+
+    def _read(self, looks: Sequence[_Look], moved: frozenset[str]) -> Iterator[Content]:
+        sides = (side for look in looks for side in ((look.change.old_oid, look.old), (look.change.new_oid, look.new)))
+        contents = self._objects.contents([(oid, size) for oid, size in sides if oid and size is not None])
+        for look in looks:
+            old = b"" if look.old is None else next(contents)
+            new = None if look.new is None else next(contents)
+            yield Content(look.change.path, old, new, moved=look.change.new_oid in moved)
 
     def _old_size(self, change: Change) -> int | None:
         """None where there is nothing to read. A base file too large counts as empty: more is scanned, never less."""
@@ -149,6 +159,19 @@ class _Inspector:
         known = self._objects.info(change.old_oid)
         too_large = known is None or known[0] != "blob" or known[1] > 16 * self._policy.max_file_bytes
         return None if known is None or too_large else known[1]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One changed file to be read: the sizes of its sides, None where there is none to read."""
+
+    change: Change
+    old: int | None
+    new: int | None
+
+
+def _gone(changes: Sequence[Change]) -> frozenset[str]:
+    return frozenset(change.old_oid for change in changes if change.kind == "deleted" and change.old_oid)
 
 
 def _fatal(rule: str, message: str, mend: str, path: str | None = None) -> Finding:

@@ -8,32 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.gitdir import GitDir, Objects
-from broker.judge.facts import SUBMODULE, Change, Facts
+from broker.gitdir import GitDir
+from broker.judge.facts import SUBMODULE, Facts
 from broker.wire import Finding
 
 
 class Origins:
-    """The accounts of one proposal. ``brought`` are the ids in its pack; ``objects`` sees them and the mirror's."""
+    """The accounts of one proposal. ``brought`` are the ids in its pack."""
 
-    def __init__(self, objects: Objects, brought: frozenset[str], mirror: GitDir, base_commit: str) -> None:
-        self._objects = objects
+    def __init__(self, brought: frozenset[str], mirror: GitDir, base_commit: str) -> None:
         self._brought = brought
         self._mirror = mirror
         self._base_commit = base_commit
 
-    def foreign(self, facts: Facts) -> tuple[tuple[Change, ...], tuple[Finding, ...]] | None:
-        """The changes that may be shown and what is wrong; None if all is the pack's or the base's own.
+    def holds(self, oid: str) -> bool:
+        """Whether an object is the pack's or the base's own."""
+        return oid in self._brought or not self._beyond_base({oid})
 
-        A verdict about them alone, for any other word about a foreign object would tell what it holds.
-        """
-        contents = {c.new_oid: c for c in facts.changes if c.new_oid and c.new_mode != SUBMODULE}
-        suspects = {*facts.trees, *contents} - self._brought
-        left = self._beyond_base({oid for oid in suspects if self._objects.info(oid) is not None})
-        if folders := left - contents.keys():
-            return (), tuple(_foreign(f"the folder {oid}", None) for oid in sorted(folders))
-        paths = sorted(contents[oid].path for oid in left)
-        return (tuple(facts.changes), tuple(_foreign(path, path) for path in paths)) if left else None
+    def is_foreign(self, facts: Facts) -> bool:
+        """Whether anything is used that is neither the pack's nor the base's own."""
+        used = {*facts.trees, *(c.new_oid for c in facts.changes if c.new_oid and c.new_mode != SUBMODULE)}
+        return bool(self._beyond_base(used - self._brought))
 
     def hidden(self, facts: Facts, tree: str) -> tuple[Finding, ...]:
         """What the pack holds and neither the tree reaches nor the base already has. Of a complete walk alone."""
@@ -62,7 +57,8 @@ class Origins:
         return left
 
 
-def _foreign(what: str, path: str | None) -> Finding:
-    message = f"{what} takes content from outside the granted base"
-    mend = "send the content in the pack"
-    return Finding(rule="foreign-object", severity="fatal", message=message, path=path, mend=mend)
+def foreign() -> Finding:
+    """The one word about content from elsewhere, there or not: any other would tell what another branch holds."""
+    message = "the proposal uses content that is neither in its pack nor in the granted base"
+    mend = "seal the tree again from the granted base, and send what is new in the pack"
+    return Finding(rule="foreign-object", severity="fatal", message=message, mend=mend)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,9 +12,12 @@ from pathlib import Path
 from broker.config.policy import Policy
 from broker.errors import GitError
 from broker.gitdir import STRICT, GitDir
+from broker.judge.origins import foreign
 from broker.judge.packing import room_for, survey
 from broker.wire import Finding
 
+# In git's words: a link to what is not there at all, or is there as something else.
+_ELSEWHERE = re.compile(r"did not receive expected object|expected type \w+, found")
 _MEND = "seal the tree again from the granted base, and propose a smaller change"
 
 
@@ -63,6 +67,8 @@ def take(store: GitDir, pack: bytes, policy: Policy) -> tuple[Finding, ...]:
             limits=STRICT,
         )
     except GitError as error:
+        if _ELSEWHERE.search(str(error)):
+            return (foreign(),)
         return (_fatal("pack-rejected", str(error).replace(str(store.path), "the quarantine")[:1000]),)
     return ()
 

@@ -17,6 +17,7 @@ from broker.wire import Finding, Severity
 
 MAX_PER_FILE, MAX_OF_TESTS = 20, 40
 _BOM = b"\xef\xbb\xbf"
+_WEIGHTS: tuple[Severity, ...] = ("fatal", "block", "ask", "warn")
 
 
 class Scanner:
@@ -52,13 +53,13 @@ class Scan:
             self._suites.look(content)
         return tuple(findings)
 
-    def close(self) -> tuple[Finding, ...]:
-        """Findings about the files together."""
+    def close(self, *, complete: bool = True) -> tuple[Finding, ...]:
+        """Findings about the files together; ``complete`` says whether all were given."""
         policy = self._policy
         licences = _found("licence-header", policy.licence_headers, self._licences.close(), "put it back")
         deleted = _found("tests-deleted", policy.tests_deleted, self._suites.deleted(), "keep the test, or say why not")
         skipped = _found("tests-skipped", policy.tests_skipped, self._suites.skipped(), "let the test run")
-        found = (self._unseen(), licences, deleted, skipped)
+        found = (self._unseen(complete=complete), licences, deleted, skipped)
         return tuple(itertools.chain.from_iterable(itertools.islice(each, MAX_OF_TESTS) for each in found))
 
     def _added(self, path: str, old: bytes, new: bytes) -> list[Finding]:
@@ -77,11 +78,24 @@ class Scan:
             found += _at_lines("hidden-text", hidden, path, problems, "write it as an escape sequence")
         return found
 
-    def _unseen(self) -> Iterator[Finding]:
-        weight = severity(self._policy.secrets)
-        if weight and self._purse.spent:
+    def _unseen(self, *, complete: bool) -> Iterator[Finding]:
+        policy = self._policy
+        mend = "propose a smaller change"
+        if not complete:
+            asked = (
+                policy.secrets,
+                policy.hidden_text,
+                policy.licence_headers,
+                policy.tests_deleted,
+                policy.tests_skipped,
+            )
+            weights = [weight for reaction in asked if (weight := severity(reaction))]
+            message = "the files together are more than is looked at for what policy forbids in them"
+            for weight in sorted(weights, key=_WEIGHTS.index)[:1]:
+                yield Finding(rule="not-scanned", severity=weight, message=message, mend=mend)
+        elif self._purse.spent and (weight := severity(policy.secrets)):
             message = "the added lines are more than is looked at for secrets, or full of words such as password"
-            yield Finding(rule="not-scanned", severity=weight, message=message, mend="propose a smaller change")
+            yield Finding(rule="not-scanned", severity=weight, message=message, mend=mend)
 
 
 def _at_lines(rule: str, weight: Severity, path: str, said: Iterator[tuple[int, str]], mend: str) -> Iterator[Finding]:

@@ -13,6 +13,8 @@ import pytest
 
 from broker.capability import Caveat, narrow
 from broker.errors import AbsentError, BrokerError, CapabilityError, ConflictError, ForgeError, OutboxFullError
+from broker.judge.inspection import inspect
+from broker.judge.quarantine import take
 from broker.testing import PretendForge, copy
 from broker.wire import GrantRequest, MirrorRequest, Receipt, Refusal, Waiting
 
@@ -355,7 +357,7 @@ def test_a_hostile_tree_is_refused(court, fresh_id, entries):
     assert court.rules(court.service.proposals.propose(court.proposal(tree, id=fresh_id), pack)) & {
         "bad-tree",
         "pack-rejected",
-        "unreadable",
+        "foreign-object",
     }
 
 
@@ -415,7 +417,7 @@ def test_a_tree_id_that_is_no_tree_is_refused(court, fresh_id, kind):
     tree = court.agent.tree(base, court.good)
     named = {"unknown": "1" * 40, "blob": court.agent.git("rev-parse", f"{tree}:src/clamp.py"), "commit": base}[kind]
     verdict = court.service.proposals.propose(court.proposal(named, id=fresh_id), court.agent.pack(tree, base))
-    assert court.rules(verdict) == {"no-such-tree"}
+    assert court.rules(verdict) == {"foreign-object" if kind == "unknown" else "no-such-tree"}
 
 
 def test_content_of_another_branch_cannot_be_pulled_in_by_its_id(house):
@@ -429,6 +431,43 @@ def test_content_of_another_branch_cannot_be_pulled_in_by_its_id(house):
     tree = house.agent.raw_tree(("100644", b"README.md", readme), ("100644", b"stolen.txt", stolen))
     verdict = house.service.proposals.propose(house.proposal(tree), house.agent.pack_of(tree))
     assert "foreign-object" in house.rules(verdict)
+
+
+@pytest.mark.parametrize("as_tree", [False, True])
+def test_a_guess_at_another_branchs_content_is_answered_the_same_whether_it_is_right(house, as_tree):
+    right, wrong = b"the price is 4711\n", b"the price is 4710\n"
+    house.origin.commit(house.origin.tree(None, {"plans.txt": right}), branch="private")
+    house.service.grants.grant(GrantRequest(repository="demo", task="other", base="private"), "uid:0")
+    told = set()
+    for guess in (right, wrong):
+        blob = house.agent.blob(guess)
+        if as_tree:
+            tree, pack = house.agent.raw_tree(("100644", b"plans.txt", blob)), b""
+        else:
+            tree = house.agent.raw_tree(("100644", b"x.txt", blob))
+            pack = house.agent.pack_of(tree)
+        told.add(house.service.proposals.explain(house.proposal(tree), pack).model_dump_json())
+    assert len(told) == 1
+    assert "foreign-object" in told.pop()
+
+
+def test_one_content_under_hundreds_of_paths_is_not_read_hundreds_of_times(house):
+    blob = house.agent.blob(b"\xc3\xa9" * 100_000)
+    tree = house.agent.raw_tree(*(("100644", b"f%04d.py" % number, blob) for number in range(250)))
+    read: list[int] = []
+
+    def watch(_where: str, content: bytes) -> bool:
+        read.append(len(content))
+        return False
+
+    proposal, pack = house.proposal(tree), house.agent.pack_of(tree, blob)
+    policy = house.config.repositories["demo"].policy
+    mirror = house.service.desk.wards.get("demo").mirror.git
+    with house.service.desk.quarantine.open(mirror, "sha1") as store:
+        assert take(store, pack, policy) == ()
+        seen = inspect(store, mirror, proposal.base_commit, tree, policy, house.service.desk.scanner, watch)
+    assert {finding.rule for finding in seen.findings} >= {"too-many-files", "too-many-bytes", "not-scanned"}
+    assert 0 < sum(read) <= policy.max_total_bytes
 
 
 def test_a_delta_cannot_copy_from_another_branch(house):

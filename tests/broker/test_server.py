@@ -111,6 +111,17 @@ def settled(client: Client, proposal: str) -> Receipt | Refusal | Waiting:
     return found
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs, a moment after it was killed."""
+    stat_file = Path(f"/proc/{pid}/stat")
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if not stat_file.exists() or stat_file.read_text().rpartition(")")[2].split()[0] == "Z":
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def wait_for(running: Running) -> None:
     deadline = time.monotonic() + 30
     while not running.listens() and time.monotonic() < deadline and running.process.poll() is None:
@@ -450,7 +461,7 @@ def test_the_end_does_not_wait_for_whoever_waits_for_events(running):
 
 def test_the_end_comes_when_the_time_is_over_even_if_a_call_hangs(make_running, tmp_path):
     hook = tmp_path / "hook"
-    hook.write_text("#!/bin/sh\nexec sleep 20\n")
+    hook.write_text(f"#!/bin/sh\nsleep 77 &\necho $! >{tmp_path}/left\nwait\n")
     hook.chmod(0o755)
     running = make_running(more="drain_seconds = 1")
     running.config.write_text(running.config.read_text() + f'policy.hook = ["{hook}"]\n')
@@ -463,6 +474,7 @@ def test_the_end_comes_when_the_time_is_over_even_if_a_call_hangs(make_running, 
         running.end()
         assert time.monotonic() - begun < 10
         assert running.process.returncode == 0
+        assert not alive(int((tmp_path / "left").read_text())), "what the hook had started is ended with it"
         with contextlib.suppress(httpx.TransportError):
             assert answer.result().status_code >= 500
     hook.write_text("#!/bin/sh\nexit 0\n")

@@ -35,7 +35,7 @@ from broker.forge.base import Forge, Tracker
 from broker.forge.github.place import place_of
 from broker.forge.making import forge_of
 from broker.forge.rest.pace import Paces
-from broker.instance import alone, notify
+from broker.instance import alone, end_children, notify
 from broker.judge.selftest import prove
 from broker.person_wire import StopRequest
 from broker.provenance.signing import Signer
@@ -79,6 +79,7 @@ def serve(live: Live, *, standby: bool = False) -> None:
         finally:
             service.audit.append("stop", unfinished=left)
             if left:
+                end_children()
                 os._exit(0)  # a thread that hangs in a call would hold the process; the next start finishes its work
 
 
@@ -139,6 +140,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 def _give_way(error: FencedError) -> None:
     """Another broker owns the state now: not a line more of the log, not a step more on the forge."""
     _say(str(error))
+    end_children()
     os._exit(7)
 
 

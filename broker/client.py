@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -204,11 +205,14 @@ class Client:
         try:
             answer = self._http.request(verb, path, content=content)
         except httpx.TransportError as error:
+            if f"[Errno {errno.EACCES}]" in str(error):
+                raise TurnedDownError(_closed(self._socket)) from None
             mend = "start it: swarm-broker serve --config ...; or name another socket with --socket"
             raise UnreachableError(f"no broker answers on {self._socket} ({error})", mend) from None
         if answer.status_code == 200:
             return answer.content
-        raise TurnedDownError(_problem(answer))
+        problem = _problem(answer)
+        raise TurnedDownError(_elsewhere(self._socket) if problem.code == "404" else problem)
 
 
 def _problem(answer: httpx.Response) -> Problem:
@@ -219,6 +223,19 @@ def _problem(answer: httpx.Response) -> Problem:
         if answer.status_code == 503:
             return Problem(code="busy", message="the broker has all the connections it takes", mend="try again soon")
         return Problem(code=str(answer.status_code), message=answer.text[:500])
+
+
+def _closed(socket: Path) -> Problem:
+    message = f"the socket {socket} is not open to this user"
+    mend = "become a member of the group that broker.toml names for it (person_group, socket_group), or be root"
+    return Problem(code="rights", message=message, mend=mend)
+
+
+def _elsewhere(socket: Path) -> Problem:
+    """A path that the broker does not know: each of its sockets has verbs of its own."""
+    message = f"the broker that answers at {socket} knows no such verb there"
+    mend = "people's verbs are at person.sock, the coordinator's (explain) at broker.sock: name the other with --socket"
+    return Problem(code="404", message=message, mend=mend)
 
 
 def _part(name: str) -> str:

@@ -6,6 +6,7 @@ BrokerError
 ├── CapabilityError    a capability that is forged, expired, used up or for something else
 ├── AbsentError        what was named is not known here
 ├── ConflictError      what was asked collides with what is there already
+│   └── NeverError     a person was asked to approve what nobody can
 ├── StoppedError       a person, or the settings, stopped grants and deliveries in a repository or in all
 ├── BudgetError        what a repository may take for now is used up, or it is closed at this hour
 ├── FencedError        another broker has taken over what this one works on; it must stop
@@ -46,6 +47,10 @@ class AbsentError(BrokerError):
 
 class ConflictError(BrokerError):
     """What was asked collides with what is there already."""
+
+
+class NeverError(ConflictError):
+    """What no person can approve."""
 
 
 class StoppedError(BrokerError):

@@ -7,16 +7,32 @@ failed; 8 unknown name or conflict; 9 not now: stopped by a person, over a budge
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
 from broker.cli import canary, doctor, grants, operate, proposals, pulls, records, stops
-from broker.cli.screen import code_of, print_error
+from broker.cli.screen import code_of, print_error, say
 from broker.errors import BrokerError
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help=__doc__,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+_MENDS = {
+    "task": "a task's name: lower-case letters, digits, '.', '_' and '-', 64 at most",
+    "repository": "a name from broker.toml: swarm-broker config check lists them",
+    "digest": "all 64 digits, as swarm-broker proposals show prints them",
+    "seconds": "--days from 0.001 to 90",
+    "uses": "--uses from 1 to 100",
+    "issue": "an issue's number, from 1 on",
+}
 for commands in (operate.commands, doctor.commands, grants.commands, proposals.commands, stops.commands):
     app.add_typer(commands)
 app.add_typer(operate.settings, name="config")
@@ -27,6 +43,21 @@ app.add_typer(pulls.group, name="pr")
 app.add_typer(records.commands)
 app.add_typer(records.log, name="log")
 app.add_typer(records.key, name="key")
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the value alone
+    if wanted:
+        say(importlib.metadata.version("agent-swarm"))
+        raise typer.Exit
+
+
+@app.callback(help=__doc__)
+def _all(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and leave", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    del version  # its callback has answered
 
 
 def main(words: list[str] | None = None) -> None:
@@ -44,5 +75,6 @@ def main(words: list[str] | None = None) -> None:
         sys.exit(7)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        print_error(BrokerError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"))
+        place = [str(part) for part in first["loc"]]
+        print_error(BrokerError(f"{'.'.join(place)}: {first['msg']}", _MENDS.get(place[0] if place else "", "")))
         sys.exit(2)

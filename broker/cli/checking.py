@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from broker.cli.exported import read
+from broker.cli.screen import WrongUseError
 from broker.client import Client, TurnedDownError
-from broker.errors import AbsentError, GitError, ProvenanceError
+from broker.errors import AbsentError, GitError
 from broker.gitdir import GitDir
 from broker.provenance.chain import MAX_COMMIT, Shown, below, object_id, subject
 
@@ -57,9 +58,9 @@ def from_broker(client: Client, pull: str, key: Path | None) -> Iterator[Shown]:
 
 
 def from_files(files: Files, asked: str) -> Iterator[Shown]:
-    """What the files show, in the same order. Raises ProvenanceError if the commit cannot be read."""
+    """What the files show, in the same order. Raises AbsentError if the commit cannot be read."""
     if not _COMMIT.fullmatch(files.commit):
-        raise ProvenanceError(f"{files.commit!r} is not a whole commit id", "the page of the pull request names it")
+        raise WrongUseError(f"{files.commit!r} is not a whole commit id", "the page of the pull request names it")
     pem, kept = _pem(files.key), [read(path, MAX_COMMIT) for path in files.statements]
     about = {subject(one, pem): one for one in kept}
     only = kept[0] if len(kept) == 1 else b""  # to be told what is wrong with it, whatever it is about
@@ -96,9 +97,7 @@ def _raw_commit(folder: Path, commit: str) -> bytes:
             return git.run("cat-file", "commit", commit, environment=lent)
         except GitError:
             told = f"the commit {commit} is not in {folder}"
-            raise ProvenanceError(
-                told, "fetch the pull request's branch first, and name the clone with --git"
-            ) from None
+            raise AbsentError(told, "fetch the pull request's branch first, and name the clone with --git") from None
 
 
 def _objects(folder: Path) -> Path:
@@ -117,9 +116,11 @@ def _named(client: Client, pull: str) -> tuple[str, int]:
     if found := _SHORT.fullmatch(pull):
         return found.group(1), int(found.group(2))
     wanted = _place(pull)
+    if not wanted[0]:
+        raise WrongUseError(f"{pull!r} names no pull request", "name it as REPOSITORY#NUMBER, or by its address")
     for repository in client.repositories().repositories:
         for one in client.pulls(repository.name).pulls:
-            if wanted[0] and _place(one.url) == wanted:
+            if _place(one.url) == wanted:
                 return repository.name, one.number
     raise AbsentError(f"the broker opened no pull request {pull!r}", "name it as REPOSITORY#NUMBER, or by its address")
 

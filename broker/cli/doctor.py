@@ -28,6 +28,7 @@ from broker.server import forge_for
 commands = typer.Typer()
 ForgeNamed = Callable[[str, BrokerConfig], Forge]
 TestGit = Callable[[Path], tuple[Claim, ...]]
+_AS_BROKER = "run doctor as the broker's user, who owns the state folder"
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
@@ -117,7 +118,7 @@ def _sockets(config: BrokerConfig) -> Iterator[Checked]:
         try:
             with Client(path) as client:
                 seen = client.health()
-            yield Checked("answers", "ok", f"{path}, to uid {seen.uid} as {' and '.join(seen.role) or 'nobody'}")
+            yield Checked("answers", "ok", f"{path}, to uid {seen.uid} as {' and '.join(seen.role) or 'in no role'}")
         except BrokerError as error:
             yield Checked("answers", "fail", str(error), error.mend)
 
@@ -128,6 +129,9 @@ def _repository(name: str, config: BrokerConfig, forge_named: ForgeNamed) -> Ite
         yield from _forge(forge_named(name, config), settings)
     except (ConfigError, ForgeError) as error:
         yield Checked("forge", "fail", str(error), error.mend)
+        return
+    except OSError as error:
+        yield Checked("forge", "fail", f"{error.filename or name}: {error.strerror or error}", _AS_BROKER)
         return
     if not settings.enabled or not config.enabled:
         yield Checked("enabled", "warn", "it is stopped in broker.toml", "enabled = true")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from broker.chain import Head, verify_part
+from broker.cli.screen import WrongUseError
 from broker.client import Client
-from broker.errors import AuditError, ConfigError
+from broker.errors import AuditError
 from broker.person_wire import LogEntry
 from broker.provenance.signing import opened
 from broker.provenance.store import HEAD_TYPE
@@ -33,12 +34,16 @@ def entries(client: Client, after: int, since: float = 0.0, until: float = float
 def verify_export(path: Path, key: Path) -> tuple[Head, Head]:
     """The heads before the first and after the last line of an export.
 
-    Raises AuditError for a broken chain, ProvenanceError for a bad seal, ConfigError if a file cannot be read.
+    Raises AuditError for a broken chain, ProvenanceError for a bad seal, WrongUseError if a file cannot be read.
     """
     lines, pem = read(path).splitlines(keepends=True), read(key).decode(errors="replace")
     if not lines or not lines[-1].startswith(_SEAL):
         raise AuditError(f"{path} does not end with a signed head", "export it again: swarm-broker log export")
-    before, last = verify_part(lines[:-1], str(path))
+    try:
+        before, last = verify_part(lines[:-1], str(path))
+    except AuditError as error:
+        mend = "the file was changed after it was written: ask for it again (swarm-broker log export)"
+        raise AuditError(str(error), mend) from None
     signed: Any = json.loads(opened(lines[-1], HEAD_TYPE, pem))
     if (signed["number"], signed["hash"]) != (last.number, last.hash):
         raise AuditError(
@@ -48,12 +53,12 @@ def verify_export(path: Path, key: Path) -> tuple[Head, Head]:
 
 
 def read(path: Path, limit: int = 1 << 30) -> bytes:
-    """A file that a person names. Raises ConfigError if it cannot be read."""
+    """A file that a person names. Raises WrongUseError if it cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        raise WrongUseError(f"{path} cannot be read: {error.strerror}", "name another file") from None
     if len(data) > limit:
-        raise ConfigError(f"{path} is longer than {limit} bytes")
+        raise WrongUseError(f"{path} is longer than {limit} bytes", "name another file")
     return data

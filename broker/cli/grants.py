@@ -21,7 +21,7 @@ def grant(
     task: Annotated[str, typer.Argument(help="the task's id; the branch is named after it")],
     base: Annotated[str | None, typer.Option(help="branch to aim at")] = None,
     uses: Annotated[int, typer.Option(help="proposals that may be judged under it")] = 1,
-    days: Annotated[float, typer.Option(help="how long it is good")] = 7.0,
+    days: Annotated[float, typer.Option(min=0.001, max=90, help="how long it is good")] = 7.0,
     issue: Annotated[int | None, typer.Option(help="the task's own issue: read for it, and closed by it")] = None,
     read: Annotated[list[str] | None, typer.Option(help="another repository that may be mirrored; repeat it")] = None,
     socket: Socket = DEFAULT_SOCKET,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,14 @@ from broker.server import serve as run_server
 
 commands = typer.Typer()
 settings = typer.Typer(no_args_is_help=True, help="The broker's settings.")
+_OPTIONS = {  # a place in the settings: what it comes from
+    r"roles\.person": "--person",
+    r"roles\.coordinator": "--coordinator",
+    r"repositories\.[^.:]*\.path": "--path",
+    r"repositories\.[^.:]*\.url": "--url",
+    r"repositories\.[^.:]*\.credential\.token": "--token-file",
+    r"repositories\.[^.:]*": "--url or --name",
+}
 _KINDS: tuple[ForgeKind, ...] = ("local", "github", "gitea", "gitlab")
 
 
@@ -47,14 +56,16 @@ def init(
     ] = Path("/etc/swarm-broker/token"),
     path: Annotated[Path, typer.Option(help="local: the bare repository")] = Path("/srv/git/demo.git"),
     name: Annotated[str, typer.Option(help="its name in tasks; after the repository's own if left out")] = "",
-    person: Annotated[str, typer.Option(help="user who may grant")] = "root",
+    person: Annotated[
+        list[str] | None, typer.Option(help="user who may grant and approve; repeat it, root if left out")
+    ] = None,
     coordinator: Annotated[str, typer.Option(help="user whom the daemon runs as")] = "swarm",
 ) -> None:
     """Write a commented broker.toml with mode 0600."""
     kind = next((kind for kind in _KINDS if kind == forge), None)
     if kind is None:
         raise ConfigError(f"there is no forge of kind {forge!r}", f"one of {', '.join(_KINDS)}")
-    values: dict[str, Any] = {"person": [person], "coordinator": [coordinator]}
+    values: dict[str, Any] = {"person": person or ["root"], "coordinator": [coordinator]}
     if kind == "local":
         values["path"] = str(path)
     elif not url:
@@ -69,7 +80,15 @@ def init(
 
 def loading_checked(path: Path, text: str) -> str:
     """The same text, if it would be loaded. Raises ConfigError: a file that is wrong from the start is not written."""
-    loading.parse(path, text.encode())
+    wrong = ""
+    try:
+        loading.parse(path, text.encode())
+    except ConfigError as error:
+        wrong = str(error).partition("\n")[2]
+    if wrong:
+        for key, option in _OPTIONS.items():
+            wrong = re.sub(rf"^  {key}(?=[.:])", f"  {option}", wrong, flags=re.MULTILINE)
+        raise ConfigError(f"nothing was written:\n{wrong}", "swarm-broker init --help")
     return text
 
 

@@ -14,10 +14,10 @@ import typer
 
 from broker import audit
 from broker.cli import checking, exported
-from broker.cli.screen import DEFAULT_CONFIG, DEFAULT_SOCKET, Config, Json, Socket, as_json, out, say
+from broker.cli.screen import DEFAULT_CONFIG, DEFAULT_SOCKET, Config, Json, Socket, WrongUseError, as_json, out, say
 from broker.client import Client
 from broker.config import loading
-from broker.errors import ConfigError
+from broker.errors import AbsentError
 from broker.person_wire import LogEntry
 from broker.provenance.chain import Shown
 from broker.provenance.chain import verify as verify_chain
@@ -50,11 +50,11 @@ def verify(
     holds = True
     if statement:
         if key_file is None or not commit:
-            raise ConfigError("--statement needs --key and --commit too", "swarm-broker verify --help")
+            raise WrongUseError("--statement needs --key and --commit too", "swarm-broker verify --help")
         files = checking.Files(tuple(statement), key_file, commit, git)
         holds = _told(checking.from_files(files, pull), json=json)
     elif not pull:
-        raise ConfigError("no pull request is named", "swarm-broker verify REPOSITORY#NUMBER")
+        raise WrongUseError("no pull request is named", "swarm-broker verify REPOSITORY#NUMBER")
     else:
         with Client(socket) as client:
             holds = _told(checking.from_broker(client, pull, key_file), json=json)
@@ -112,7 +112,7 @@ def log_export(after: After = 0, since: Time = None, until: Time = None, socket:
             as_json(entry)
             last = entry.number
         if last == 0:
-            raise ConfigError("the log has no such lines", "swarm-broker log show")
+            raise AbsentError("the log has no such lines", "swarm-broker log show")
         sys.stdout.write(client.log_head(last).decode())
 
 
@@ -128,14 +128,14 @@ def log_verify(
         say(f"{head.number} lines, unbroken; last hash {head.hash}")
         return
     if key_file is None:
-        raise ConfigError("--file needs --key", "swarm-broker key show prints it")
+        raise WrongUseError("--file needs --key", "swarm-broker key show prints it")
     before, last = exported.verify_export(file, key_file)
     say(f"lines {before.number + 1} to {last.number}, unbroken and signed; last hash {last.hash}")
 
 
 def _line(entry: LogEntry) -> str:
     fields = " ".join(f"{name}={value}" for name, value in entry.fields.items())
-    return f"{entry.number:6} {entry.at:.3f} {entry.event} {fields}"
+    return f"{entry.number:6} {datetime.fromtimestamp(entry.at, UTC):%Y-%m-%d %H:%M:%S} UTC {entry.event} {fields}"
 
 
 def _at(time: datetime | None, otherwise: float) -> float:

@@ -13,30 +13,50 @@ from rich.console import Console
 from rich.markup import escape
 
 from broker.client import TurnedDownError, UnreachableError
-from broker.errors import AuditError, BrokerError, ConfigError, ForgeError, ProvenanceError
+from broker.errors import AbsentError, AuditError, BrokerError, ConfigError, ForgeError, ProvenanceError
 from broker.wire import Finding
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="the broker.toml", envvar="SWARM_BROKER_CONFIG", readable=False)
 ]
 Socket = Annotated[
-    Path, typer.Option("--socket", help="the broker's socket for people", envvar="SWARM_BROKER_PERSON_SOCKET")
+    Path,
+    typer.Option(
+        "--socket", help="the broker's socket for people", envvar="SWARM_BROKER_PERSON_SOCKET", readable=False
+    ),
 ]
 CoordinatorSocket = Annotated[
-    Path, typer.Option("--socket", help="the broker's socket for the coordinator", envvar="SWARM_BROKER_SOCKET")
+    Path,
+    typer.Option(
+        "--socket", help="the broker's socket for the coordinator", envvar="SWARM_BROKER_SOCKET", readable=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 DEFAULT_CONFIG = Path("/etc/swarm-broker/broker.toml")
 DEFAULT_SOCKET = Path("/run/swarm-broker/person.sock")
 DEFAULT_COORDINATOR_SOCKET = Path("/run/swarm-broker/broker.sock")
 
-_KINDS = ((ConfigError, 3), (UnreachableError, 4), (AuditError, 6), (ProvenanceError, 6), (ForgeError, 7))
+
+class WrongUseError(BrokerError):
+    """Words on the command line that mean nothing together, or name nothing that can be read."""
+
+
+_KINDS = (
+    (WrongUseError, 2),
+    (AbsentError, 8),
+    (ConfigError, 3),
+    (UnreachableError, 4),
+    (AuditError, 6),
+    (ProvenanceError, 6),
+    (ForgeError, 7),
+)
 _CODES = {
     "rights": 5,
     "capability": 5,
     "absent": 8,
     "conflict": 8,
-    "404": 8,
+    "404": 2,
+    "never": 1,
     "malformed": 2,
     "stopped": 9,
     "budget": 9,

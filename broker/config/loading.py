@@ -36,16 +36,20 @@ def parse(path: Path, text: bytes) -> BrokerConfig:
         raise ConfigError(f"{path} is wrong:\n{lines}", mend) from None
 
 
-def read_private(path: Path, limit: int = 1 << 20) -> bytes:
-    """Reads a file that this user owns and nobody else can read. Raises ConfigError otherwise."""
+def read_private(path: Path, limit: int = 1 << 20, *, absent: str = "") -> bytes:
+    """Reads a file that this user owns and nobody else can read; ``absent`` is the mend where there is none.
+
+    Raises ConfigError otherwise.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", _mend_for(path, error)) from None
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", _mend_for(path, error, absent)) from None
+    info = os.fstat(handle)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(handle)
+        raise ConfigError(f"{path} is not a plain file", absent)
     with os.fdopen(handle, "rb") as file:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            raise ConfigError(f"{path} is not a plain file")
         if info.st_uid != os.geteuid():
             raise ConfigError(
                 f"{path} belongs to uid {info.st_uid}, not to uid {os.geteuid()}", _owned(path, info.st_uid)
@@ -66,11 +70,11 @@ def _owned(path: Path, uid: int) -> str:
         return f"there is no user {uid}: chown the file to the user whom the broker runs as"
 
 
-def _mend_for(path: Path, error: OSError) -> str:
+def _mend_for(path: Path, error: OSError, absent: str) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"swarm-broker init --config {path} writes one"
+        return absent or f"swarm-broker init --config {path} writes one"
     if isinstance(error, PermissionError):
-        return f"run as the broker's user, who should own it (chmod 600 {path})"
+        return f"it must be this user's own: chown {os.geteuid()} {path}; chmod 600 {path}"
     return "it must be a plain file, not a link"
 
 

@@ -97,6 +97,13 @@ class Repository(Settings):
         return value.rstrip("/").removesuffix(".git")
 
     @model_validator(mode="after")
+    def _names_a_repository(self) -> Self:
+        steps = [step for step in urlsplit(self.url or "").path.split("/") if step]
+        if self.url is not None and (len(steps) < 2 or (self.forge == "github" and len(steps) != 2)):
+            raise ValueError(f"url = {self.url} is no address of a repository: https://HOST/OWNER/NAME")
+        return self
+
+    @model_validator(mode="after")
     def _place(self) -> Self:
         if self.forge == "local" and (self.path is None or self.url is not None):
             raise ValueError("a local repository needs path, and no url")

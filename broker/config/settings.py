@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from broker.config.base import Bytes, Settings
 from broker.config.canary import Canary
 from broker.config.credential import Source
 from broker.config.repository import Repository
 from broker.wire import Name
+
+_LONGEST_SOCKET = 107  # bytes: unix(7)
 
 
 def _uid(value: Any) -> Any:
@@ -83,6 +86,15 @@ class BrokerConfig(Settings):
         default=None, description="a fake credential that gives an intruder away; none is planted if absent"
     )
     drain_seconds: float = Field(default=30.0, ge=0, description="time to finish running calls after SIGTERM")
+
+    @model_validator(mode="after")
+    def _two_sockets(self) -> Self:
+        if self.people == self.socket:
+            raise ValueError("socket and person_socket must be two: one is the daemon's, one is people's")
+        for path in (self.socket, self.people):
+            if len(os.fsencode(path)) > _LONGEST_SOCKET:
+                raise ValueError(f"{path} is longer than a socket's path may be, {_LONGEST_SOCKET} bytes")
+        return self
 
     @property
     def people(self) -> Path:

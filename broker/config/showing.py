@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_origin
@@ -79,7 +80,27 @@ def obstacles(config: BrokerConfig, uid: int) -> tuple[str, ...]:
             continue
         if owner != uid:
             found.append(f"{place} belongs to uid {owner}: chown -R {uid} {repository.path}")
+    found += _ground(config, uid)
     return tuple(found)
+
+
+def _ground(config: BrokerConfig, uid: int) -> Iterator[str]:
+    """Groups, and the folders of sockets and state as far as they are there: a service's may be made by its start."""
+    for key, name in (("socket_group", config.socket_group), ("person_group", config.person_group)):
+        try:
+            if name is not None:
+                grp.getgrnam(name)
+        except KeyError:
+            yield f"{key} = {name} is no group of this machine: groupadd --system {name}"
+    for folder in sorted({config.socket.parent, config.people.parent}):
+        if folder.is_dir() and (problem := ground.folder(folder, uid)):
+            yield f"the sockets' folder {folder} {problem}"
+    if config.state.is_dir():
+        info = config.state.stat()
+        if info.st_uid != uid:
+            yield f"state = {config.state} belongs to uid {info.st_uid}: chown -R {uid} {config.state}"
+        elif info.st_mode & 0o077:
+            yield f"state = {config.state} can be entered by other users: chmod 700 {config.state}"
 
 
 def _programs_and_files(config: BrokerConfig, uid: int) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from broker.errors import (
     ConflictError,
     FencedError,
     ForgeError,
+    NeverError,
     OutboxFullError,
     RightsError,
     StoppedError,
@@ -34,6 +35,7 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (RightsError, 403, "rights"),
     (CapabilityError, 403, "capability"),
     (AbsentError, 404, "absent"),
+    (NeverError, 409, "never"),
     (ConflictError, 409, "conflict"),
     (StoppedError, 423, "stopped"),
     (BudgetError, 429, "budget"),
@@ -47,8 +49,8 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (OSError, 500, "internal"),
 )
 _MENDS = {
-    404: "broker/wire.py and broker/person_wire.py list the verbs of the two sockets; is this the right one?",
-    405: "the verbs are listed at the top of broker/wire.py",
+    404: "each of the broker's two sockets has verbs of its own: is this the right one?",
+    405: "docs/broker.md lists the verbs",
     411: "send its length in Content-Length, and the body as it is",
     413: "propose a smaller change, or the operator raises max_body_bytes in broker.toml",
 }

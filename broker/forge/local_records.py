@@ -24,7 +24,6 @@ class Records:
     def __init__(self, name: str, folder: Path) -> None:
         self._name = name
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def numbers(self) -> list[int]:
         """Numbers of all pull requests, newest first."""
@@ -70,6 +69,7 @@ class Records:
             raise ForgeError(f"a record of {self._name} is damaged", f"remove {self._folder / name}") from None
 
     def _replace(self, name: str, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # here, so that looking makes nothing
         draft = self._folder / f".{name}.draft"
         with draft.open("w") as file:
             file.write(text)

@@ -13,6 +13,7 @@ from broker.errors import (
     ConflictError,
     FencedError,
     ForgeError,
+    NeverError,
     StoppedError,
 )
 from broker.judge.policy import fingerprint
@@ -97,7 +98,7 @@ class Proposals:
 
     def _approved(self, kept: Kept, refusal: Refusal, word: Approval, by_uid: int) -> None:
         if never := never_passes(refusal.findings):
-            raise ConflictError(f"proposal {kept.id} can never be approved: {never.message}", never.mend)
+            raise NeverError(f"proposal {kept.id} can never be approved: {never.message}", never.mend)
         if not kept.size:
             raise AbsentError(f"the content of proposal {kept.id!r} is no longer kept", "propose it again")
         covers = frozenset((finding.rule, finding.path) for finding in refusal.findings)

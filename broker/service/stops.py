@@ -57,7 +57,7 @@ def _error(stop: Stop) -> StoppedError:
     who = "the operator" if stop.by is None else f"uid {stop.by}"
     end = "the operator sets enabled = true" if stop.by is None else f"a person ends it: {_command(stop.repository)}"
     why = f": {stop.reason}" if stop.reason else ""
-    mend = f"{end}; nothing is lost meanwhile, propose it again then"
+    mend = f"{end}; what was proposed goes on by itself then, anything else is asked for again"
     return StoppedError(f"{_words(stop.repository)} was stopped by {who}{why}", mend)
 
 

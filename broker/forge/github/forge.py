@@ -194,7 +194,9 @@ class GitHubForge:
 
     def merge(self, number: int, by: str) -> PullRequest:  # noqa: ARG002
         """Never: a person merges on the forge."""
-        raise ForgeError(f"pull request {number} is merged on {self._place.api.host} by a person, not by the broker")
+        raise ConflictError(
+            f"the broker merges nothing on {self._place.api.host}", f"merge pull request {number} there"
+        )
 
 
 def _of_another(number: int, branch: str) -> ForgeError:

@@ -35,7 +35,13 @@ def test_a_grant_prints_the_capability_alone_on_standard_output(swarm_broker):
         (("proposals", "show", "none"), 8, "there is no proposal 'none'"),
         (("proposals", "discard", "none"), 8, "there is no proposal 'none'"),
         (("proposals", "discard", "a\nb"), 8, "there is no proposal"),
-        (("proposals", "show", "../repositories"), 8, "not found"),
+        (("proposals", "show", "../repositories"), 2, "knows no such verb"),
+        (("grant", "demo", "t", "--days", "0"), 2, "--days"),
+        (("proposals", "approve", "none", "--digest", "abc"), 2, "proposals show prints"),
+        (("verify", "web"), 2, "REPOSITORY#NUMBER"),
+        (("verify",), 2, "REPOSITORY#NUMBER"),
+        (("verify", "https://forge.example/o/r/pull/1"), 8, "opened no pull request"),
+        (("explain", "/etc/passwd"), 2, "not a proposal"),
         (("proposals", "show", ".."), 8, "there is no proposal"),
         (("pr", "list", "de?mo#"), 8, "there is no repository 'de?mo#'"),
         (("grant", "demo"), 2, "TASK"),
@@ -46,6 +52,24 @@ def test_a_mistake_is_one_screen_with_its_own_exit_code(swarm_broker, words, cod
     assert ended == code
     assert said.lower() in err.lower()
     assert len(err.splitlines()) < 15
+
+
+@pytest.mark.parametrize(
+    ("words", "socket"), [(("stops",), "broker.sock"), (("explain", "/etc/passwd"), "person.sock")]
+)
+def test_the_wrong_socket_is_told_with_the_right_one(swarm_broker, folder, words, socket):
+    code, _out, err = swarm_broker(*words, "--socket", f"{folder}/run/{socket}", offline=True)
+    assert code == 2
+    assert "person.sock" in err
+    assert "broker.sock" in err
+    assert ".py" not in err
+
+
+@pytest.mark.parametrize("word", ["-h", "--version"])
+def test_help_and_version_have_their_usual_names(swarm_broker, word):
+    code, out, _err = swarm_broker(word, offline=True)
+    assert code == 0
+    assert out
 
 
 def test_a_pull_request_is_listed_shown_and_merged(propose, swarm_broker, offered):

@@ -104,6 +104,14 @@ def test_a_fatal_finding_names_no_way_on(swarm_broker, offered, propose):
     assert ("--digest" in shown) is not ("nobody can approve it" in shown)
 
 
+def test_what_nobody_can_approve_is_refused_by_policy(swarm_broker, offered, propose):
+    refusal = propose(offered("never", {"Readme.md": b"x\n"}))  # collides with README.md
+    assert any(one["severity"] == "fatal" for one in refusal["findings"])
+    code, _out, err = swarm_broker("proposals", "approve", "never-p", "--digest", refusal["digest"])
+    assert code == 1
+    assert "never be approved" in err
+
+
 # --- the first broker.toml
 
 
@@ -126,6 +134,9 @@ def test_init_for_github_writes_what_loads(swarm_broker, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--forge", "github", "--url", "https://github.com/a"), "--url"),
+        (("--path", "relative.git"), "must be an absolute path"),
+        (("--person", "nobody-of-this-name"), "--person: "),
         (("--forge", "svn"), "no forge of kind 'svn'"),
         (("--forge", "github"), "--url"),
         (("--forge", "github", "--url", "http://github.com/o/r"), "must be an https address"),
@@ -138,6 +149,7 @@ def test_init_writes_nothing_that_would_not_load(swarm_broker, tmp_path, words, 
     code, _out, err = init(swarm_broker, target, *words)
     assert code == 3
     assert said in err
+    assert "is wrong" not in err  # there is no file that could be
     assert "pw" not in err.replace("pwd", "")
     assert not target.exists()
 

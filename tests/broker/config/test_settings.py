@@ -187,3 +187,26 @@ def inline(value):
     if isinstance(value, list):
         return "[" + ", ".join(inline(one) for one in value if one is not None) + "]"
     return json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('state = "/var/b"', 'state = "/var/b"\nperson_socket = "/run/b/b.sock"', "must be two"),
+        ("/run/b/b.sock", f"/run/{'b' * 110}", "107 bytes"),
+        (
+            'forge = "local"\npath = "/srv/demo.git"',
+            'forge = "github"\nurl = "https://github.com/a/b/pulls"\ncredential = { token = { file = "/t" } }',
+            "no address of a repository",
+        ),
+    ],
+)
+def test_what_serve_could_only_stumble_over_is_refused_at_load(write, old, new, said):
+    assert said in complaint(write(GOOD.replace(old, new)))
+
+
+def test_an_absent_or_odd_secret_is_mended_where_it_belongs(tmp_path):
+    for place in (tmp_path / "token", tmp_path):
+        with pytest.raises(ConfigError) as caught:
+            read_private(place, absent="put it there")
+        assert caught.value.mend == "put it there"

@@ -15,6 +15,18 @@ LOCAL = 'forge = "local"\npath = "/srv/demo.git"\n'
 POLICY = "[repositories.demo.policy]\n"
 
 
+def test_groups_and_folders_that_serve_would_refuse_are_named(write, good, tmp_path):
+    open_to_all, state = tmp_path / "open", tmp_path / "state"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    state.mkdir(mode=0o755)
+    text = good.replace("/run/b/b.sock", f"{open_to_all}/b.sock").replace("/var/b", str(state))
+    found = "\n".join(obstacles(load(write('person_group = "no-such-group"\n' + text)), os.geteuid()))
+    assert "groupadd --system no-such-group" in found
+    assert f"chmod go-w {open_to_all}" in found
+    assert f"chmod 700 {state}" in found
+
+
 @pytest.fixture
 def weak(write, good):
     """The warnings of the good settings with something added at the end."""

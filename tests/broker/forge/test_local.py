@@ -40,7 +40,10 @@ def test_a_damaged_record_is_named(house):
 
 
 def test_a_half_written_record_is_not_seen(house):
-    (house.config.state / "pulls" / "demo" / ".1.draft").write_text("{")
+    folder = house.config.state / "pulls" / "demo"
+    assert not folder.exists()  # looking makes nothing
+    folder.mkdir(parents=True)
+    (folder / ".1.draft").write_text("{")
     assert house.service.pulls.listing("demo").pulls == ()
     house.offer(house.good)
     assert house.service.pulls.show("demo", 1).pull.number == 1

@@ -214,7 +214,7 @@ def test_what_a_pull_request_changes_is_shown_and_cut(site):
 
 
 def test_a_merge_is_left_to_people(site):
-    with pytest.raises(ForgeError):
+    with pytest.raises(ConflictError):
         site.forge.merge(site.opened(), "me")
 
 

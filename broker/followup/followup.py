@@ -42,9 +42,11 @@ class Follower:
             self._tidied = now
             self._of.tidy()
         intake = self._of.settings().intake
-        if intake.label is not None or intake.command is not None:
-            self._taking.look()
-        self._watching.look()
+        try:
+            if intake.label is not None or intake.command is not None:
+                self._taking.look()
+        finally:  # what strangers can write keeps nobody from the own pull requests
+            self._watching.look()
 
     def pause(self) -> float:
         """Seconds until the next look: shorter while some pull requests of this round were not looked at."""

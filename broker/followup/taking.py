@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from broker.errors import AbsentError, ConflictError, StoppedError
+from broker.errors import AbsentError, ConflictError, ForgeError, StoppedError
 from broker.followup import intake
 from broker.followup.asking import Asking, LaterError
 from broker.followup.parts import Followed
 from broker.followup.plain import line
 from broker.followup.records import Recorder
 from broker.forge.base import Note
+from broker.forge.rest.problems import Reason
 from broker.wire import Comment, Event, GrantRequest, Thread
 
 SLACK = 60.0  # seconds that a forge's clock may be behind ours
@@ -127,6 +128,10 @@ class Taking:
             of.running()
             self._granted(wish, thread)
         except (AbsentError, ConflictError, ValueError) as error:  # one impossible issue does not stop the others
+            self._decline(wish.number, wish.sender, wish.seen, str(error), wish.at)
+        except ForgeError as error:
+            if error.reason != Reason.LARGE:
+                raise
             self._decline(wish.number, wish.sender, wish.seen, str(error), wish.at)
 
     def _not_now(self, thread: Thread) -> str:

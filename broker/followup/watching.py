@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from broker.errors import AbsentError, StoppedError
+from broker.errors import AbsentError, ForgeError, StoppedError
 from broker.followup import watch
 from broker.followup.asking import Asking, LaterError
 from broker.followup.ledger import Watched
@@ -13,6 +13,7 @@ from broker.followup.plain import line
 from broker.followup.records import Recorder
 from broker.followup.status import Sticky
 from broker.forge.base import Dressing, Note
+from broker.forge.rest.problems import Reason
 from broker.wire import Check, Event, PullRequest
 
 AT_ONCE = 3  # pull requests that one look asks about, some six requests each; those looked at longest ago
@@ -68,6 +69,10 @@ class Watching:
                 continue
             except ValueError as error:  # one that cannot be read does not hide the others
                 self._recorder.note("pull-unreadable", pull=own.number, reason=type(error).__name__)
+            except ForgeError as error:
+                if error.reason != Reason.LARGE:
+                    raise
+                self._recorder.note("pull-unreadable", pull=own.number, reason=line(str(error), 300))
 
     def _one(self, own: Own, asking: Asking) -> None:
         of = self._of

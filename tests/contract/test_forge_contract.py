@@ -511,7 +511,7 @@ def test_a_refusal_for_the_pace_opens_nothing_and_says_when_to_come_again(afar):
         (403, {"message": "Resource not accessible by this token"}, "scope"),
         (404, {"message": "Not Found"}, "absent"),
         (422, {"message": {"title": ["is odd"]}}, "invalid"),
-        (400, {"error": "title is missing"}, "invalid"),
+        (400, {"error": "title is missing"}, "unclear"),
         (423, {"message": "Repo is archived"}, "archived"),
     ],
 )

@@ -13,7 +13,6 @@ from broker.forge.base import Seen
 from broker.forge.github.place import Place
 from broker.forge.github.reading import issue_number, note_of, thread_of
 from broker.forge.reading import at, number
-from broker.forge.rest.address import next_query
 from broker.forge.rest.door import Query, Visit
 
 _PAGES = 5
@@ -67,13 +66,12 @@ def _since(visit: Visit, path: str, marks: Mapping[str, str], name: str, query: 
     first, cursor, page, more = "", since, 1, True
     for turn in range(_PAGES):
         asked: Query = {**query, "since": cursor, "sort": "updated", "direction": "asc", "per_page": 100, "page": page}
-        reply = visit.get(path, asked, doing=f"new {name}", etag=etag if turn == 0 else "")
-        if reply.unchanged:
+        told = visit.page(path, asked, doing=f"new {name}", etag=etag if turn == 0 else "")
+        if told.unchanged:
             return Found((), since, etag)
-        first = first or reply.headers.get("etag", "")
-        fresh = reply.list()
+        first, fresh = first or told.etag, told.items
         items |= {number(item.get("id")): item for item in fresh}
-        more = bool(fresh) and next_query(reply.headers.get("link")) is not None
+        more = bool(fresh) and told.onward is not None
         if not more:
             break
         last = _written(at(fresh[-1].get("updated_at")))

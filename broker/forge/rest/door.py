@@ -24,6 +24,7 @@ from broker.forge.rest.problems import Problem, Reason, clean, read
 from broker.scope import Lend, Scope
 
 Query = Mapping[str, str | int]
+Asked = Query | tuple[tuple[str, str], ...]
 _CHUNK = 64 * 1024
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -87,12 +88,22 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Page:
+    """Of a list: the maps in it, and what to ask for the next, None if this is the last."""
+
+    items: list[dict[str, Any]]
+    onward: Asked | None
+    etag: str = ""
+    unchanged: bool = False
+
+
+@dataclass(frozen=True)
 class Call:
     """One request. ``again``: repeating it does no harm; ``creates``: it makes content that forges ration."""
 
     method: str
     path: str
-    query: Query | tuple[tuple[str, str], ...] = ()
+    query: Asked = ()
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     again: bool = True
@@ -228,7 +239,7 @@ class Door:
                 if call.cut:
                     break
                 what = f"{call.doing}: " if call.doing else ""
-                raise ForgeError(f"{what}the forge's answer is larger than {limit} bytes", reason=Reason.BROKEN)
+                raise ForgeError(f"{what}the forge's answer is larger than {limit} bytes", reason=Reason.LARGE)
         return b"".join(parts)
 
 
@@ -273,14 +284,47 @@ class Visit:
     def pages(
         self, path: str, query: Query | None = None, *, most: int = 10, doing: str = ""
     ) -> Iterator[list[dict[str, Any]]]:
-        """Page after page of a list, at most ``most``; the Link header's query alone is followed, on the same path."""
-        asked: Query | tuple[tuple[str, str], ...] | None = query or {}
+        """Page after page of a list, at most ``most``; the Link header's query alone is followed, on the same path.
+
+        What anybody wrote may make a page too large: it is then read in smaller ones, less what is too large by itself.
+        """
+        asked: Asked | None = query or {}
         for _ in range(most):
             if asked is None:
                 return
-            reply = self.send(Call("GET", path, asked, doing=doing))
-            yield reply.list()
-            asked = next_query(reply.headers.get("link"))
+            page = self.page(path, asked, doing=doing)
+            yield page.items
+            asked = page.onward
+
+    def page(self, path: str, asked: Asked, *, doing: str = "", etag: str = "") -> Page:
+        """One page of a list, in parts where it is too large."""
+        headers = {"If-None-Match": etag} if etag else {}
+        try:
+            reply = self.send(Call("GET", path, asked, headers=headers, doing=doing))
+        except ForgeError as error:
+            if error.reason != Reason.LARGE:
+                raise
+            return self._in_parts(path, dict(asked), doing, error)
+        if reply.unchanged:
+            return Page([], None, unchanged=True)
+        return Page(reply.list(), next_query(reply.headers.get("link")), reply.headers.get("etag", ""))
+
+    def _in_parts(self, path: str, asked: dict[str, Any], doing: str, large: ForgeError) -> Page:
+        name = next((name for name in ("per_page", "limit") if str(asked.get(name, "")).isdecimal()), "")
+        if not name or not str(asked.get("page", 1)).isdecimal():
+            raise large
+        size, number = int(asked[name]), int(asked.get("page", 1))
+        if size <= 1:  # one that is too large by itself is passed over
+            return Page([], {**asked, "page": number + 1})
+        items: list[dict[str, Any]] = []
+        part = size // 10 if size % 10 == 0 else 1
+        first = (number - 1) * size // part + 1
+        for at in range(first, first + size // part):
+            page = self.page(path, {**asked, name: part, "page": at}, doing=doing)
+            items += page.items
+            if page.onward is None:
+                return Page(items, None)
+        return Page(items, {**asked, "page": number + 1})
 
     def post(
         self, path: str, body: Mapping[str, Any], *, doing: str, again: bool = False, creates: bool = False

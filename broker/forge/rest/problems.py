@@ -44,6 +44,7 @@ class Reason(StrEnum):
     MOVED = "moved"
     BROKEN = "broken"
     UNREACHABLE = "unreachable"
+    LARGE = "large"  # the answer, which may hold what anybody wrote
     INVALID = "invalid"
     UNCLEAR = "unclear"  # turned down, in words or with a status that nobody knows
 

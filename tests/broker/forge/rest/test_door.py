@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.server
+import json
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import trustme
@@ -119,6 +121,34 @@ def test_pages_stay_on_their_host_and_path(ask):
         assert len(list(visit.pages("/x", most=3))) == 3
     assert other.asked == []
     assert [path for _, path, _ in server.asked] == ["/api/x", "/api/x?page=2", "/api/x?page=2"]
+
+
+@pytest.mark.parametrize("size", ["per_page", "limit"])
+@pytest.mark.parametrize("page", [100, 20, 50])
+def test_what_anybody_wrote_stops_no_list(ask, size, page):
+    """Long words by a stranger once made a page too large, and with it every look at the repository for good."""
+    rows = [
+        {"id": at, "body": "x" * (60_000 if at in {31, 32, 119} else 9_000 if at == 70 else 10)} for at in range(130)
+    ]
+
+    def act(it: Handler) -> None:
+        asked = {key: int(value) for key, value in parse_qsl(urlsplit(it.path).query)}
+        at, many = asked.get("page", 1), asked[size]
+        body = json.dumps(rows[(at - 1) * many : at * many]).encode()
+        onward = {"link": f'<?page={at + 1}&{size}={many}>; rel="next"'} if at * many < len(rows) else {}
+        it.answer(200, body, **onward)
+
+    _, door = ask(act, answer=10_000)
+    with door.visit() as visit:
+        found = [one["id"] for page in visit.pages("/x", {size: page}, most=20) for one in page]
+    assert found == [at for at in range(130) if at not in {31, 32, 119}]
+
+
+def test_an_answer_that_has_no_pages_stays_too_large(ask):
+    _, door = ask(lambda it: it.answer(200, json.dumps(["x" * 20_000]).encode()), answer=10_000)
+    with door.visit() as visit, pytest.raises(ForgeError) as caught:
+        list(visit.pages("/x"))
+    assert caught.value.reason == "large"
 
 
 @pytest.mark.parametrize(

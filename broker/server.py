@@ -43,6 +43,7 @@ from broker.provenance.store import Provenance
 from broker.scope import Lend
 from broker.service.service import Service, assemble
 from broker.service.ward import Current
+from broker.sparing import Sparing
 from broker.vault.app import Target
 from broker.vault.hardening import harden_process
 from broker.vault.redaction import RedactingFormatter, Redactor
@@ -124,6 +125,7 @@ def _redact_logging(redactor: Redactor) -> None:
     """Whatever a library logs, tracebacks too, goes to standard error without a secret."""
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(redactor))
+    handler.addFilter(Sparing())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # whoever can connect could fill the disk with warnings
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from broker.errors import (
     AbsentError,
@@ -45,6 +47,7 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (ForgeError, 502, "forge"),
     (ValidationError, 400, "malformed"),
     (ValueError, 400, "malformed"),
+    (OverflowError, 400, "malformed"),
     (BrokerError, 500, "internal"),
     (OSError, 500, "internal"),
 )
@@ -86,11 +89,28 @@ def _leaving(status: int, message: str) -> HTTPException:
     return HTTPException(status, message, {"connection": "close"})
 
 
-def chunks(pack: IO[bytes]) -> Iterator[bytes]:
-    """A file in pieces; closed at the end."""
-    with pack:
-        while chunk := pack.read(_CHUNK):
-            yield chunk
+class PackResponse(StreamingResponse):
+    """A file in pieces. However the answer ends, the file is closed at once and ``done`` is called."""
+
+    def __init__(self, pack: IO[bytes], headers: Mapping[str, str], done: Callable[[], None]) -> None:
+        size = str(os.fstat(pack.fileno()).st_size)
+        media = "application/x-git-packed-objects"
+        super().__init__(_chunks(pack), headers={**headers, "Content-Length": size}, media_type=media)
+        self._pack = pack
+        self._done = done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._pack.close()
+            self._done()
+
+
+def _chunks(pack: IO[bytes]) -> Iterator[bytes]:
+    while chunk := pack.read(_CHUNK):
+        yield chunk
 
 
 def answer(model: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -124,6 +144,12 @@ async def http_problem(_request: Request, error: Exception) -> Response:
     status, message = getattr(error, "status_code", 500), getattr(error, "detail", "")
     problem = Problem(code=str(status), message=message, mend=_MENDS.get(status, ""))
     return answer(problem, status, getattr(error, "headers", None))
+
+
+async def malformed(_request: Request, error: Exception) -> Response:
+    """A path whose number cannot be one."""
+    problem, status = problem_of(error)
+    return answer(problem, status)
 
 
 async def unexpected(_request: Request, error: Exception) -> Response:

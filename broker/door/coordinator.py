@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from broker.config.settings import BrokerConfig
-from broker.door.bodies import answer, chunks
+from broker.door.bodies import PackResponse, answer
 from broker.door.guard import Guard, Role
 from broker.door.shared import Shared
 from broker.service.service import Service
@@ -23,7 +22,7 @@ _ROLE: tuple[Role, ...] = ("coordinator",)
 _LAST = 1 << 62
 _LONGEST = 30.0  # seconds that a call for events may wait
 _LOOK = 0.5  # seconds between two looks for one
-_AT_ONCE = 4  # proposals in memory; the rest wait in their sockets
+_AT_ONCE = 4  # proposals in memory, and packs on disk that are being read; the rest wait in their sockets
 
 
 class CoordinatorDoor:
@@ -37,6 +36,7 @@ class CoordinatorDoor:
         self._config = config
         self._guard = guard
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._packs = asyncio.Semaphore(_AT_ONCE)
         self._ending = ending or threading.Event()
 
     def app(self) -> Starlette:
@@ -56,9 +56,13 @@ class CoordinatorDoor:
 
     async def _mirror(self, request: Request) -> Response:
         asked = await self._guard.asked(MirrorRequest, request)
-        commit, pack = await self._guard.call(self._service.reads.mirror, asked)
-        headers = {"X-Base-Commit": commit, "Content-Length": str(os.fstat(pack.fileno()).st_size)}
-        return StreamingResponse(chunks(pack), headers=headers, media_type="application/x-git-packed-objects")
+        await self._packs.acquire()
+        try:
+            commit, pack = await self._guard.call(self._service.reads.mirror, asked)
+        except BaseException:
+            self._packs.release()
+            raise
+        return PackResponse(pack, {"X-Base-Commit": commit}, self._packs.release)
 
     async def _propose(self, request: Request) -> Response:
         async with self._gate:
@@ -83,7 +87,7 @@ class CoordinatorDoor:
         return answer(await self._guard.call(self._service.events.comment, asked))
 
     async def _events(self, request: Request) -> Response:
-        after = min(int(request.query_params.get("after", "0")), _LAST)
+        after = max(0, min(int(request.query_params.get("after", "0")), _LAST))
         until = time.monotonic() + min(_LONGEST, max(0.0, float(request.query_params.get("wait", "0"))))
         while True:
             page = await self._guard.promptly(self._service.events.page, after)

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from broker.audit import Audit
 from broker.config.settings import Roles
-from broker.door.bodies import SMALL_BODY, answer, http_problem, problem_of, read_body, unexpected, wait_of
+from broker.door.bodies import SMALL_BODY, answer, http_problem, malformed, problem_of, read_body, unexpected, wait_of
 from broker.errors import BrokerError, FencedError, RightsError
 from broker.rationing import Rationing
 
@@ -74,7 +74,8 @@ class Guard:
     def app(self, table: tuple[Row, ...]) -> Starlette:
         """The application that knows these routes and no other."""
         routes = [Route(path, self._guarded(roles, handler), methods=[verb]) for verb, path, roles, handler in table]
-        return Starlette(routes=routes, exception_handlers={HTTPException: http_problem, Exception: unexpected})
+        handlers: dict[Any, Any] = {HTTPException: http_problem, ValueError: malformed, Exception: unexpected}
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     def roles_of(self, uid: int) -> tuple[Role, ...]:
         """The roles that the settings give to a uid."""
@@ -119,7 +120,7 @@ class Guard:
             try:
                 self._require(request, roles)
                 return await handler(request)
-            except (BrokerError, ValueError, OSError) as error:
+            except (BrokerError, ValueError, OverflowError, OSError) as error:
                 return await self.promptly(self._problem, request, error)
 
         return guarded

@@ -23,14 +23,22 @@ CONNECTIONS = 64
 STRANGERS = 8
 """Connections that all who have no business at a socket may hold there together."""
 HEAD_SECONDS = 15.0
+TAKE_SECONDS = 60.0
 
 
 class PatientProtocol(H11Protocol):
-    """Closes a connection over which nothing is asked in time: whoever says nothing holds one of few places."""
+    """Closes a connection over which nothing is asked, or of an answer nothing is taken, in time.
 
-    def __init__(self, *args: Any, head_seconds: float = HEAD_SECONDS, **more: Any) -> None:
+    Whoever holds one of the few places has to use it.
+    """
+
+    def __init__(
+        self, *args: Any, head_seconds: float = HEAD_SECONDS, take_seconds: float = TAKE_SECONDS, **more: Any
+    ) -> None:
         super().__init__(*args, **more)
         self._head_seconds = head_seconds
+        self._take_seconds = take_seconds
+        self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins to wait, if there is a place."""
@@ -44,6 +52,17 @@ class PatientProtocol(H11Protocol):
         last = self.cycle  # before the next one, which may have been sent already, takes its place
         super().on_response_complete()
         self._await_a_request(last)
+
+    def pause_writing(self) -> None:
+        """Begins to wait for a reader who takes nothing."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(self._take_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """He took something."""
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
 
     def _await_a_request(self, last: object) -> None:
         self.loop.call_later(self._head_seconds, self._leave_the_silent, last)

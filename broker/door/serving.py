@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.applications import Starlette
 
-from broker.door.listening import CONNECTIONS, HEAD_SECONDS, PatientProtocol, PeerProtocol
+from broker.door.listening import CONNECTIONS, HEAD_SECONDS, TAKE_SECONDS, PatientProtocol, PeerProtocol
 
 
 def nobody(_uid: int) -> bool:
@@ -30,6 +30,7 @@ class Place:
     listener: socket.socket
     known: Callable[[int], bool] = nobody
     head_seconds: float = HEAD_SECONDS
+    take_seconds: float = TAKE_SECONDS
 
 
 async def serve(places: tuple[Place, ...], drain: float, ending: threading.Event, ready: Callable[[], None]) -> None:
@@ -62,7 +63,9 @@ def _settings(place: Place, drain: float) -> uvicorn.Config:
     protocol = functools.partial(PeerProtocol, known=place.known) if unix else PatientProtocol
     return uvicorn.Config(
         place.app,
-        http=functools.partial(protocol, head_seconds=place.head_seconds),  # type: ignore[arg-type]
+        http=functools.partial(  # type: ignore[arg-type]
+            protocol, head_seconds=place.head_seconds, take_seconds=place.take_seconds
+        ),
         ws="none",
         lifespan="off",
         log_config=None,

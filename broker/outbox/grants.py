@@ -10,7 +10,7 @@ from broker.errors import AbsentError, CapabilityError
 from broker.outbox.database import Database
 
 MAX_LISTED = 1000
-_FORGET_SECONDS = 30 * 86_400.0
+REMEMBERED = 10_000
 _SELECT = "SELECT *, (SELECT count(*) FROM uses WHERE grant_id = grants.id) AS used FROM grants"
 _NEW = "a person asks for a new one: swarm-broker grant"
 
@@ -29,16 +29,22 @@ class Granted:
 class GrantStore:
     """The grants of one outbox. Safe to use from several threads; a use is spent before anything is done with it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, remembered: int = REMEMBERED) -> None:
         self._database = database
+        self._remembered = remembered
 
     def record(self, rights: Rights, by: str, at: float) -> None:
-        """Writes down a grant; only what is written down here is good. Forgets those that expired a month ago."""
+        """Writes down a grant; only what is written down here is good.
+
+        Beyond so many the oldest that are over are forgotten: by their number, since a clock that once ran ahead would
+        have all of them forgotten.
+        """
         row = (rights.grant, rights.model_dump_json(), by, at, rights.expires)
         with self._database.writing():
-            old = at - _FORGET_SECONDS
-            self._database.write("DELETE FROM uses WHERE grant_id IN (SELECT id FROM grants WHERE expires < ?)", old)
-            self._database.write("DELETE FROM grants WHERE expires < ?", old)
+            old = "SELECT id FROM grants WHERE expires < ? AND rowid <= (SELECT max(rowid) FROM grants) - ?"
+            for over in self._database.rows(old, at, self._remembered - 1):
+                self._database.write("DELETE FROM uses WHERE grant_id = ?", over["id"])
+                self._database.write("DELETE FROM grants WHERE id = ?", over["id"])
             self._database.write("INSERT INTO grants (id, rights, by_whom, at, expires) VALUES (?, ?, ?, ?, ?)", *row)
 
     def require(self, rights: Rights) -> None:

@@ -191,9 +191,12 @@ class OutboxStore:
         return tuple(map(kept, self.database.rows("SELECT * FROM proposals WHERE verdict IS NULL ORDER BY at")))
 
     def deliveries(self, repository: str, since: float) -> tuple[float, ...]:
-        """When proposals were delivered, oldest first (s since the epoch)."""
-        query = "SELECT settled FROM proposals WHERE repository = ? AND state = 'delivered' AND settled > ?"
-        return tuple(row["settled"] for row in self.database.rows(f"{query} ORDER BY settled", repository, since))
+        """When proposals were delivered, oldest first (s since the epoch); none that a clock put into the future."""
+        query = (
+            "SELECT settled FROM proposals WHERE repository = ? AND state = 'delivered' AND settled > ?"
+            " AND settled <= ? ORDER BY settled"
+        )
+        return tuple(row["settled"] for row in self.database.rows(query, repository, since, self._clock()))
 
     def own(self, repository: str, task: str | None = None) -> tuple[Own, ...]:
         """All pull requests that were delivered, or a task's, oldest first."""

@@ -207,6 +207,25 @@ async def test_a_body_over_the_limit_is_refused_and_recorded(call, door):
     assert [entry.event for entry in door.service.log(0).entries] == ["too-large"] * 2
 
 
+@pytest.mark.parametrize(
+    ("path", "uid", "status"),
+    [
+        (f"/v1/provenance/demo/{'9' * 5000}", COORDINATOR, 400),
+        (f"/v1/provenance/demo/{'9' * 30}", COORDINATOR, 404),
+        (f"/v1/events?after=-{'9' * 30}", COORDINATOR, 200),
+        (f"/v1/events?after={'9' * 5000}", COORDINATOR, 400),
+        ("/v1/events?wait=nan", COORDINATOR, 200),
+        (f"/v1/pulls/demo/{'9' * 30}", PERSON, 404),
+        (f"/v1/pulls/demo/{'9' * 5000}", PERSON, 400),
+        (f"/v1/log?after={'9' * 30}", PERSON, 200),
+        (f"/v1/log?after=-{'9' * 30}", PERSON, 200),
+        (f"/v1/log/head?number={'9' * 30}", PERSON, 404),
+    ],
+)
+async def test_no_number_is_too_much_for_an_answer(call, path, uid, status):
+    assert (await call("GET", path, uid=uid)).status_code == status
+
+
 async def test_a_body_in_chunks_is_not_read(call):
     async def crumbs():
         yield b"{"

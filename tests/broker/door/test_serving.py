@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from broker.door.bodies import PackResponse
 from broker.door.listening import CONNECTIONS, STRANGERS, listening
 from broker.door.serving import Place, serve
 
@@ -116,6 +117,22 @@ async def test_a_second_request_that_never_ends_gives_its_place_back(served):
         await asyncio.get_running_loop().sock_recv(one, 4000)
         one.sendall(ASK[:-10])
         assert await left([one], 0) == 0
+
+
+async def test_a_reader_who_takes_nothing_is_cut_and_the_file_is_closed_at_once(served, tmp_path):
+    done = asyncio.Event()
+    pack = (tmp_path / "pack").open("w+b")
+    pack.truncate(8 << 20)
+    loop = asyncio.get_running_loop()
+
+    async def handler(_request):
+        return PackResponse(pack, {}, lambda: loop.call_soon_threadsafe(done.set))
+
+    (path,) = await served(Starlette(routes=[Route("/", handler)]), known=lambda _uid: True, take_seconds=0.05)
+    async with silent(path, 1) as (one,):
+        one.sendall(ASK)
+        await asyncio.wait_for(done.wait(), 10)
+        assert pack.closed
 
 
 async def test_a_socket_whose_loop_is_held_holds_up_no_other(served):

@@ -93,12 +93,23 @@ def test_what_is_not_known_cannot_be_taken_back(store):
         store.revoke("7" * 32, "uid:0", 1.0)
 
 
-def test_a_grant_that_expired_long_ago_is_forgotten_and_no_longer_good(store):
+def test_the_oldest_that_are_over_are_forgotten_beyond_a_number_and_no_longer_good(tmp_path):
+    with closing(Database(tmp_path / "outbox.sqlite")) as database:
+        store = GrantStore(database, remembered=2)
+        store.record(rights("0" * 32, expires=9e6), "uid:0", 10.0)
+        for number in "123":
+            store.record(rights(number * 32), "uid:0", 2000.0)
+        assert [store.find(number * 32) is not None for number in "0123"] == [True, False, True, True]
+        with pytest.raises(CapabilityError, match="another state folder"):
+            store.require(rights("1" * 32))
+
+
+def test_a_clock_that_once_ran_ahead_has_nothing_forgotten(store):
     store.spend(rights(), "p1")
-    store.record(rights("1" * 32, expires=9e6), "uid:0", 1000.0 + 31 * 86_400)
-    with pytest.raises(CapabilityError, match="another state folder"):
-        store.require(rights())
-    store.require(rights("1" * 32))
+    for number in "12":
+        store.record(rights(number * 32, expires=9e9), "uid:0", 8e9)
+    store.require(rights())
+    assert store.get("0" * 32).used == 1
 
 
 def test_of_many_at_once_no_more_than_the_uses_get_one(store):

@@ -116,6 +116,16 @@ def timed(forged):
         service.close()
 
 
+def test_what_was_delivered_while_the_clock_ran_ahead_closes_nothing_once_it_is_right(timed):
+    house, _, clock = timed(policy={"max_per_hour": 1})
+    house.grant("t2", seconds=90 * 86_400)
+    house.grant("t1", seconds=90 * 86_400)
+    clock.now += 80 * 86_400
+    assert isinstance(offered(house, "t1"), Receipt)
+    clock.now -= 80 * 86_400
+    assert isinstance(offered(house, "t2"), Receipt)
+
+
 def test_over_the_hours_budget_it_waits_until_the_hour_is_over(timed):
     house, forge, clock = timed(policy={"max_per_hour": 1})
     offered(house, "t1")

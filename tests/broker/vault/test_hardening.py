@@ -55,3 +55,14 @@ def test_a_process_that_somebody_traces_already_refuses_to_begin():
             pytest.skip("nothing may be traced here")
         raise
     assert "traces this one and can read every secret in it" in said
+
+
+def test_with_too_few_open_files_it_does_not_start():
+    script = """
+import resource
+from broker.vault.hardening import harden_process
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+harden_process()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "ConfigError: the broker may open 64 files and needs 1024" in done.stderr

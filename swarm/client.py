@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -127,6 +128,9 @@ class DaemonClient(SocketClient):
 
     def _unreachable(self, error: httpx.HTTPError) -> DaemonError:
         why = str(error) or type(error).__name__
+        if f"[Errno {errno.EACCES}]" in why:
+            mend = "become a member of the group that daemon.socket_group names, or be root"
+            return DaemonError(f"the daemon's socket {self._socket} is not open to this user", mend)
         return DaemonError(f"the daemon does not answer at {self._socket}: {why}", START)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -35,6 +35,20 @@ class Source(Settings):
     def _no_search(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and not value[0].startswith("/"):
             raise ValueError("must begin with the absolute path of a program")
+        return value
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError('must be a list of words, such as ["/usr/bin/pass", "forge"]')  # noqa: TRY004 - pydantic turns no other into an answer
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_place(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError('say where it lies, never what it is: { file = "/etc/swarm-broker/token" }')  # noqa: TRY004 - as above
         return value
 
     @model_validator(mode="after")

@@ -63,7 +63,10 @@ class PersonDoor:
 
     async def _stop(self, request: Request) -> Response:
         asked = await self._guard.asked(StopRequest, request)
-        return answer(await self._guard.promptly(self._service.stops.set, asked, uid_of(request)))
+        stops = await self._guard.promptly(self._service.stops.set, asked, uid_of(request))
+        if not asked.stopped:
+            self._service.resumer.hint()  # what waited for this goes on now
+        return answer(stops)
 
     async def _log(self, request: Request) -> Response:
         return answer(await self._guard.call(self._service.log, int(request.query_params.get("after", "0"))))

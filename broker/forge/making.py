@@ -40,9 +40,11 @@ def forge_of(
 def _require_usable(name: str, path: Path, forge: Forge) -> None:
     try:
         forge.object_format()
-    except ForgeError as error:
+    except ForgeError:
         mend = f"make it as uid {os.geteuid()}: git init --bare {path}"
-        raise ConfigError(f"repositories.{name}.path = {path} cannot be used: {error}", mend) from None
+        raise ConfigError(
+            f"repositories.{name}.path = {path} is no bare repository that git can use here", mend
+        ) from None
     if path.stat().st_uid != os.geteuid():  # git would refuse to read it, yet only once a task is under way
         mend = f"chown -R {os.geteuid()} {path}"
         raise ConfigError(f"repositories.{name}.path = {path} does not belong to the broker's user", mend)

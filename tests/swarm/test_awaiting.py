@@ -67,7 +67,6 @@ def go(bench: Any) -> None:
         person.stop(StopRequest(repository="demo", stopped=False))
 
 
-@pytest.mark.slow
 async def test_a_stop_ends_in_waiting_and_go_in_delivered_without_another_attempt(
     held_bench: Any, fixing: Any, name: str
 ) -> None:
@@ -88,7 +87,6 @@ async def test_a_stop_ends_in_waiting_and_go_in_delivered_without_another_attemp
     assert view.reason == "pull request demo#1"
 
 
-@pytest.mark.slow
 async def test_it_survives_a_restart_of_the_daemon_and_of_the_broker(held_bench: Any, fixing: Any, name: str) -> None:
     async with held_bench.open():
         await offered_into_a_stop(held_bench, fixing, name)

@@ -210,3 +210,14 @@ def test_an_absent_or_odd_secret_is_mended_where_it_belongs(tmp_path):
         with pytest.raises(ConfigError) as caught:
             read_private(place, absent="put it there")
         assert caught.value.mend == "put it there"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [('"ghp_secret"', "say where it lies"), ('{ command = "/bin/echo x" }', "must be a list of words")],
+)
+def test_a_secret_that_was_put_into_the_settings_is_told_and_not_quoted(write, value, said):
+    remote = f'forge = "gitea"\nurl = "https://git.example/a/b"\ncredential = {{ token = {value} }}'
+    words = complaint(write(GOOD.replace('forge = "local"\npath = "/srv/demo.git"', remote)))
+    assert said in words
+    assert "ghp_secret" not in words

@@ -16,15 +16,17 @@ Fetch = Callable[[float, float | None, int], tuple[list[dict[str, Any]], bool]]
 """Items changed from a time on, up to another if one is given, of so many pages; and whether there may be more."""
 
 
-def changed(fetch: Fetch, since: float) -> tuple[list[dict[str, Any]], float]:
+def changed(fetch: Fetch, since: float, now: float) -> tuple[list[dict[str, Any]], float]:
     """What changed since then by the forge's own clock, and the time that the next look goes on from.
 
     Where that is more than one look fetches, the span is narrowed until it fits, and the next look takes the rest.
+    No look goes on from later than ``now``: one item with a time to come would hide all that are written till then.
     """
+    since = min(since, now)
     found, more = fetch(since, None, _PAGES)
     if not more:
-        return found, _newest(found, since)
-    until = _newest(found, since) + _OVERLAP
+        return found, _newest(found, since, now)
+    until = _newest(found, since, now) + _OVERLAP
     for _ in range(_NARROWINGS):
         until = since + max((until - since) // 2, 1.0)
         found, more = fetch(since, until, _PAGES)
@@ -35,8 +37,8 @@ def changed(fetch: Fetch, since: float) -> tuple[list[dict[str, Any]], float]:
     return found + again, until
 
 
-def _newest(found: list[dict[str, Any]], since: float) -> float:
-    return max([since, *(at(item.get("updated_at")) - _OVERLAP for item in found)])
+def _newest(found: list[dict[str, Any]], since: float, now: float) -> float:
+    return max([since, *(min(at(item.get("updated_at")), now) - _OVERLAP for item in found)])
 
 
 def mark_of(headers_date: str | None, now: float) -> str:

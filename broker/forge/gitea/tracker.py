@@ -61,8 +61,8 @@ class GiteaTracker:
                 reply = visit.get(f"{self._site.path}/issues", {"limit": "1"}, doing="the issues")
                 begin = mark_of(reply.headers.get("date"), time.time())
                 return Seen(marks={"issues": begin, "comments": begin})
-            threads, issues = changed(self._since(visit, "/issues", {"state": "all"}), issues)
-            said, comments = changed(self._since(visit, "/issues/comments", {}), comments)
+            threads, issues = changed(self._since(visit, "/issues", {"state": "all"}), issues, time.time())
+            said, comments = changed(self._since(visit, "/issues/comments", {}), comments, time.time())
         notes = (reading.noted(one) for one in said)
         return Seen(
             threads=tuple(reading.thread(one, self._site) for one in threads),

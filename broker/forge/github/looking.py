@@ -61,7 +61,7 @@ def _since(visit: Visit, path: str, marks: Mapping[str, str], name: str, query: 
 
     An item that changes meanwhile leaves its page and moves all behind it up by one; numbered pages would skip one.
     """
-    since, etag = marks.get(name, ""), marks.get(f"{name}-etag", "")
+    since, etag = _past(marks.get(name, "")), marks.get(f"{name}-etag", "")
     items: dict[int, dict[str, Any]] = {}
     first, cursor, page, more = "", since, 1, True
     for turn in range(_PAGES):
@@ -82,8 +82,13 @@ def _since(visit: Visit, path: str, marks: Mapping[str, str], name: str, query: 
 
 def _onward(items: list[dict[str, Any]], since: str, *, more: bool) -> str:
     """The newest time seen, less the overlap; never back. Where more is left, exactly the last that was read."""
-    newest = max((at(item.get("updated_at")) for item in items), default=0.0)
+    newest = max((min(at(item.get("updated_at")), time.time()) for item in items), default=0.0)
     return _written(max(newest - (0.0 if more else _OVERLAP), at(since)))
+
+
+def _past(mark: str) -> str:
+    """No look begins later than now: one item with a time to come would hide all that are written till then."""
+    return min(mark, _written(time.time())) if mark else mark
 
 
 def _written(at: float) -> str:

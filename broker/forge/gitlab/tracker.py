@@ -69,8 +69,8 @@ class GitLabTracker:
                 reply = visit.get(f"{self._site.path}/issues", {"per_page": "1"}, doing="the issues")
                 begin = mark_of(reply.headers.get("date"), time.time())
                 return Seen(marks={"issues": begin, "merges": begin})
-            new_issues, issues_mark = changed(self._since(visit, "issues"), issues)
-            new_merges, merges_mark = changed(self._since(visit, "merge_requests"), merges)
+            new_issues, issues_mark = changed(self._since(visit, "issues"), issues, time.time())
+            new_merges, merges_mark = changed(self._since(visit, "merge_requests"), merges, time.time())
             threads = [(one, False) for one in new_issues if one.get("confidential") is not True]
             threads += [(one, True) for one in new_merges]
             since = min(issues, merges)

@@ -86,17 +86,29 @@ class Site:
         return found
 
     def over(self, number: int) -> Finding | None:
-        """Whether a pull request of ours takes no more. Raises ForgeError."""
-        state = self._state(number)
-        if state == "open":
-            return None
-        return merged(number) if state == "merged" else closed(number)
+        """Whether a pull request of ours takes no more, or is ours no more. Raises ForgeError."""
+        try:
+            pull = self.forge.pull(number)
+        except AbsentError:
+            return closed(number)
+        if pull.state != "open":
+            return merged(number) if pull.state == "merged" else closed(number)
+        if (pull.branch, pull.base) != (self.rights.branch, self.rights.base):
+            return led_elsewhere(number, self.rights)
+        return None
 
     def _state(self, number: int) -> str:
         try:
             return self.forge.pull(number).state
         except AbsentError:  # a person removed it, or gave it to another account
             return "closed"
+
+
+def led_elsewhere(number: int, rights: Rights) -> Finding:
+    """It is between other branches now: another's words and work would be changed, and signed as ours."""
+    message = f"pull request {number} does not lead from {rights.branch} to {rights.base} any more"
+    mend = f"a person puts that right on the forge, or {_ANOTHER_TASK}"
+    return Finding(rule="pull-moved", severity="fatal", message=message, mend=mend)
 
 
 def base_gone(message: str) -> Finding:

@@ -25,6 +25,10 @@ class Own(Protocol):
         """That it came from."""
 
     @property
+    def branch(self) -> str:
+        """That it leads from."""
+
+    @property
     def commits(self) -> frozenset[str]:
         """All that the broker put on its branch."""
 

@@ -84,6 +84,9 @@ class Watching:
         except AbsentError:
             self._end(known, "closed", "")
             return
+        if pull.branch != own.branch:  # a repository made anew may give its number to another's
+            self._end(known, "closed", "")
+            return
         if not known.head:
             known = replace(known, head=pull.commit, active=pull.created)
         elif pull.commit != known.head:

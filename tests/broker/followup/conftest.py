@@ -30,6 +30,10 @@ class Mine:
     task: str
     commits: frozenset[str]
 
+    @property
+    def branch(self) -> str:
+        return f"swarm/{self.task}"
+
 
 @dataclass
 class World:

@@ -261,3 +261,33 @@ def test_people_go_before_conflicts_and_conflicts_before_checks() -> None:
     quiet = Follow(reviews=False, checks=False, conflicts=False)
     assert decide(known, Facts(words, conflict=True, failing=(FAILED,)), quiet, 0) == "nothing"
     assert failing((FAILED, PENDING)) == ()
+
+
+def test_a_number_that_leads_to_another_branch_is_followed_no_more(world: Any) -> None:
+    world.pull(7)
+    world.look()
+    world.forge._pulls[7] = world.forge._pulls[7].model_copy(update={"branch": "swarm/other"})
+    world.tracker.review(7, "alice", "rename it")
+    world.look()
+    world.look()
+    assert world.kinds() == ["closed"]
+
+
+def test_what_strangers_write_keeps_nobody_from_the_own_pull_requests(world: Any) -> None:
+    world.pull(7)
+    world.look()
+    world.tracker.review(7, "alice", "rename it")
+    world.tracker.before["look"].append(ForgeError("the forge's answer is larger than 8 bytes", reason="large"))
+    with pytest.raises(ForgeError):
+        world.look()
+    assert world.kinds() == ["review"]
+
+
+def test_one_pull_request_that_is_too_large_does_not_hide_the_others(world: Any) -> None:
+    world.pull(7)
+    world.pull(8, task="i2-abc")
+    world.look()
+    world.tracker.review(8, "alice", "rename it")
+    world.tracker.before["reviews"].append(ForgeError("too large", reason="large"))
+    world.look()
+    assert (world.kinds(), world.reasons("pull-unreadable")) == (["review"], ["too large"])

@@ -242,3 +242,15 @@ def test_explain_gives_an_updates_verdict_too(opened, updates):
     somebody_pushes(house, forge, first.commit)
     explained = house.service.proposals.explain(proposal, house.agent.pack(tree, first.commit))
     assert {finding.rule for finding in explained.findings} == {"branch-moved"}
+
+
+@pytest.mark.parametrize("moved", [{"branch": "swarm/other"}, {"base": "develop"}])
+def test_a_pull_request_that_leads_elsewhere_by_now_is_not_touched(opened, updates, moved):
+    """Its words would be another task's, and the signed statement would name it."""
+    house, forge, first = opened
+    forge._pulls[first.number] = forge._pulls[first.number].model_copy(update=moved)
+    refusal = updates(house, forge, MORE, first.commit)
+    assert house.rules(refusal) == {"pull-moved"}
+    with pytest.raises(ConflictError):
+        house.service.proposals.approve("t1-u", Approval(digest=refusal.digest), by_uid=0)
+    assert forge.branches["swarm/t1"] == first.commit

@@ -1,7 +1,7 @@
 """What a forge, its CI or a bot would do on reading a text, taken out of it: one rule each, shown rather than dropped.
 
 Sources: GitHub "Linking a pull request to an issue", "Skipping workflow runs"; GitLab "Quick actions", "Default closing
-pattern", "References"; Gitea and Forgejo "Automatically linked references"; Azure Pipelines ***NO_CI***; gh-aw's
+pattern", "References"; Jira "Smart commits"; Conventional Commits and release-please (footers, overrides); Gitea and Forgejo "Automatically linked references"; Azure Pipelines ***NO_CI***; gh-aw's
 sanitiser. Pure.
 """
 
@@ -25,6 +25,17 @@ _CLOSING = re.compile(
     r"|(?-i:[A-Z][A-Z0-9_]{1,40}(?:-[A-Z0-9_]{1,40}){0,3}-[A-Z]{0,6}\d))",
     re.IGNORECASE,
 )
+# A smart commit of Jira's: after an issue's key, on its line, "#" and any word that the workflow knows.
+_KEYED = re.compile(r"\b[A-Z][A-Z0-9_]{1,40}-\d.*$", re.IGNORECASE | re.MULTILINE)
+_SMART = re.compile(r"(?<![\w/#])#(?=[A-Za-z])")
+_BRACKET = re.compile(
+    r"(\[\s*(?:issue|work\\?_item|epic|merge\\?_request|vulnerability|feature\\?_flag|snippet|wiki\\?_page|contact)s?"
+    r"[\\*_~`]{0,4}:)(?=\S)",
+    re.IGNORECASE,
+)
+# Release bots: the footer that makes a new major version, and the marks that put another message in the place of this.
+_BREAKING = re.compile(r"^([^\w\n]*)(?=breaking[ \t_-]+change)", re.IGNORECASE | re.MULTILINE)
+_OVERRIDE = re.compile(r"\b(BEGIN|END)_(?=[A-Z]+_?(?:OVERRIDE|COMMIT))", re.IGNORECASE)
 # A bot may look at any line that begins with a slash, in code too; a path into the system is no command of any.
 _COMMAND = re.compile(
     r"^((?:[^\w/\\\n]|\d{1,9}[.)][ \t])*)/(?=[a-zA-Z])"
@@ -55,7 +66,7 @@ def defused_prose(text: str, dialect: Dialect) -> str:
     text = _TICKED.sub(r"\1(x)", text)
     text = _DELIMITER.sub(r"\g<0> ", text)
     text = _TAG.sub("< ", text)
-    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
+    text = _unheard(text)
     text = links.defused(text, dialect)
     text = _ISSUE.sub(lambda found: " no. " if found.start() and text[found.start() - 1].isalnum() else "no. ", text)
     text = _references(text, dialect)
@@ -70,7 +81,7 @@ def defused_code(text: str, dialect: Dialect) -> str:
     text = _BRACKETED.sub(_unskipped, text)
     text = _DELIMITER.sub(r"\g<0> ", text)
     text = _HIDDEN_OPENING.sub("< ", text)
-    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
+    text = _unheard(text)
     text = links.defused(text, dialect)
     text = _ISSUE.sub(r"\g<0> ", text)
     text = _references(text, dialect)
@@ -82,6 +93,15 @@ def defused_code(text: str, dialect: Dialect) -> str:
 def _unskipped(found: re.Match[str]) -> str:
     words = " ".join((found.group(1) or found.group(2)).split())
     return f"({words})" if len(words) <= _MOST_SKIP and _SKIPS.search(words) else found.group()
+
+
+def _unheard(text: str) -> str:
+    """Less what trackers and release bots obey."""
+    text = _CLOSING.sub(lambda found: f"{found.group(1)} (not closing) ", text)
+    text = _KEYED.sub(lambda found: _SMART.sub("# ", found.group()), text)
+    text = _BRACKET.sub(r"\1 ", text)
+    text = _OVERRIDE.sub(r"\1 ", text)
+    return _BREAKING.sub(r"\1a ", text)
 
 
 def _references(text: str, dialect: Dialect) -> str:

@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 
 from broker.errors import ForgeError
 
-_DAY = 86_400.0
+_LONGEST = 3600.0  # seconds: one answer, which may be wrong, shuts a whole host; after that it is asked again
 _MOST_STRIKES = 6
 _SECONDARY = ("secondary rate limit", "abuse detection", "rate limit exceeded", "too many requests")
 
@@ -56,20 +56,20 @@ def is_limit(answer: Answered) -> bool:
 
 
 def wait_for(answer: Answered, now: float, strikes: int, first: float = 60.0) -> float:
-    """Seconds to leave the forge in peace after such a refusal; ``strikes`` counts earlier ones in a row."""
+    """Seconds to leave the forge in peace after such a refusal, an hour at most; ``strikes`` counts those in a row."""
     told = _retry_after(answer.headers, now)
     if told is None and _left(answer.headers) == 0:
         told = _until_reset(answer.headers, now)
     if told is None:
         told = first * 2 ** min(strikes, _MOST_STRIKES)
-    return min(max(told, 1.0), _DAY)
+    return min(max(told, 1.0), _LONGEST)
 
 
 def spent(answer: Answered, now: float) -> float:
     """Seconds to wait after an answer that was good but the last one of its hour; 0 if there are more."""
     if _left(answer.headers) != 0:
         return 0.0
-    return min(_until_reset(answer.headers, now) or 0.0, _DAY)
+    return min(_until_reset(answer.headers, now) or 0.0, _LONGEST)
 
 
 def _number(text: str | None) -> float | None:

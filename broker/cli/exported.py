@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,9 +55,13 @@ def verify_export(path: Path, key: Path) -> tuple[Head, Head]:
 
 
 def read(path: Path, limit: int = 1 << 30) -> bytes:
-    """A file that a person names. Raises WrongUseError if it cannot be read."""
+    """A plain file that a person names. Raises WrongUseError if it cannot be read, or might never end."""
     try:
-        with path.open("rb") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise WrongUseError(f"{path} is not a plain file", "name another file")
+        with os.fdopen(handle, "rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
         raise WrongUseError(f"{path} cannot be read: {error.strerror}", "name another file") from None

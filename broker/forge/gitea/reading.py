@@ -59,8 +59,8 @@ def visibility(repository: Mapping[str, Any]) -> Visibility:
     """As the forge says; what every logged-in user may read is neither private nor public."""
     if repository.get("internal") is True:
         return "unknown"
-    told: dict[Any, Visibility] = {True: "private", False: "public"}
-    return told.get(repository.get("private"), "unknown")
+    told: dict[str, Visibility] = {"True": "private", "False": "public"}
+    return told.get(str(repository.get("private")), "unknown")
 
 
 def is_between(pull: Mapping[str, Any], site: Site, branch: str, base: str) -> bool:
@@ -158,7 +158,7 @@ def noted(value: Mapping[str, Any]) -> Note | None:
 def review(value: Mapping[str, Any], index: int) -> Note | None:
     """A review's own words; None for one without any, or not handed in yet."""
     identity, words = number(value.get("id")), text(value.get("body"))
-    if not identity or not words.strip() or value.get("state") in {"PENDING", "REQUEST_REVIEW"}:
+    if not identity or not words.strip() or str(value.get("state")) in {"PENDING", "REQUEST_REVIEW"}:
         return None
     one = Said(author=author(value), at=at(value.get("submitted_at")), text=words)
     return Note(f"review-{identity}", index, one.comment(), pull=True)

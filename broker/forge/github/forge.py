@@ -49,7 +49,7 @@ class GitHubForge:
         """An internal repository is read by a whole enterprise: neither public nor private, so unknown."""
         with self._door.visit() as visit:
             told = visit.get(self._place.repo(), doing="the repository").mapping()
-        shown = told.get("visibility") or {True: "private", False: "public"}.get(told.get("private"))  # type: ignore[arg-type]
+        shown = told.get("visibility") or {"True": "private", "False": "public"}.get(str(told.get("private")))
         return "public" if shown == "public" else "private" if shown == "private" else "unknown"
 
     def head(self, branch: str) -> str | None:

@@ -128,7 +128,7 @@ def _state(item: Foreign) -> CheckState:
     if conclusion == "success":
         return "success"
     # cancelled, skipped, stale: nothing there to mend
-    return "failure" if conclusion in {"failure", "timed_out", "startup_failure"} else "neutral"
+    return "failure" if str(conclusion) in {"failure", "timed_out", "startup_failure"} else "neutral"
 
 
 def status_of(item: Foreign) -> Check | None:

@@ -149,7 +149,7 @@ def thread(value: Mapping[str, Any], site: Site, index: int, *, pull: bool, comm
         title=line(value.get("title")),
         text=text(value.get("description")),
         author=author(value),
-        state="open" if value.get("state") in {"opened", "locked"} else "closed",
+        state="open" if str(value.get("state")) in {"opened", "locked"} else "closed",
         labels=tuple(filter(None, names)),
         comments=tuple(one.comment() for one in comments),
         url=site.merge_url(index) if pull else site.issue_url(index),

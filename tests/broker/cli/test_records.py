@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from broker.cli import checking
+from broker.cli.exported import read
 from broker.cli.screen import WrongUseError
 from broker.client import Client, TurnedDownError
 from broker.errors import AbsentError
@@ -219,6 +222,13 @@ def test_an_export_of_the_log_proves_itself(swarm_broker, delivered, tmp_path):
         code, _out, err = swarm_broker("log", "verify", *paths, offline=True)
         assert code == 6
         assert "state folder" not in err  # that is the mend of the broker's own log
+
+
+def test_what_is_no_plain_file_is_never_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, "/dev/zero"):
+        with pytest.raises(WrongUseError, match="plain file"):
+            read(Path(path))
 
 
 def test_an_export_keeps_to_its_times(swarm_broker, delivered):

@@ -13,6 +13,7 @@ from broker.errors import ForgeError
 from broker.forge import reading
 from broker.forge.gitea import reading as gitea
 from broker.forge.gitea.site import site as gitea_site
+from broker.forge.github import reading as github
 from broker.forge.gitlab import reading as gitlab
 from broker.forge.gitlab.site import site as gitlab_site
 
@@ -51,8 +52,7 @@ def settings(kind: str) -> Repository:
 GITEA, GITLAB = gitea_site("web", settings("gitea")), gitlab_site("web", settings("gitlab"))
 
 
-@given(OBJECTS)
-def test_no_object_of_a_forge_is_a_fault(value):
+def read_by_all(value):
     """Only ForgeError comes out, never a KeyError or a TypeError."""
     for read in (
         lambda: gitea.pull(value, GITEA),
@@ -79,6 +79,25 @@ def test_no_object_of_a_forge_is_a_fault(value):
             read()
         except ForgeError as error:
             assert error.reason == "broken"  # noqa: PT017 - either outcome is right
+
+
+@given(OBJECTS)
+def test_no_object_of_a_forge_is_a_fault(value):
+    read_by_all(value)
+
+
+@pytest.mark.parametrize("odd", [{"a": 1}, ["a"], {}, None, 1.5, "9" * 5000])
+def test_one_odd_field_of_a_sound_object_is_no_fault(odd):
+    sound = dict.fromkeys(KEYS, "a") | dict.fromkeys(("number", "iid", "id", "source_project_id"), 1)
+    sound |= {"user": {"login": "ann"}, "author": {"username": "ann"}, "target_project_id": 1, "notes": [{"id": 1}]}
+    for key in KEYS:
+        read_by_all(sound | {key: odd})
+        read_by_github(sound | {key: odd, "conclusion": odd, "status": "completed"})
+
+
+def read_by_github(value):
+    for read in (github.check_of, github.status_of, github.comment_of, lambda one: github.note_of(one, "line", 1)):
+        read(value)
 
 
 @given(ANYTHING)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -15,7 +16,6 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from broker.wire import (
     Ask,
     Event,
-    EventPage,
     Evidence,
     Explanation,
     Grant,
@@ -45,6 +45,7 @@ from swarm.types import Attempt, CheckReport, Conclusion, Happening, Sealed, Spe
 Verdict = Receipt | Refusal
 Standing = Verdict | Waiting
 NoteState = Literal["queued", "working", "checking", "delivered", "failed", "waiting", "cancelled"]
+Read = TypeVar("Read")
 Take = Callable[[str, AsyncIterator[bytes]], Awaitable[None]]
 
 _VERDICT: TypeAdapter[Verdict] = TypeAdapter(Receipt | Refusal)
@@ -55,7 +56,17 @@ _NAMES = 500  # of tests, as many as the wire takes
 _NAME = 200  # characters of each: all of them together have to fit into a proposal
 _NOTE = 4000  # characters of a status comment
 _CLAIMS, _DETAILS = 64, 16  # of a self-test, the same
+_OTHER = "see that the daemon and the broker are of the same version"
 _START = "start the broker (swarm-broker serve), then try again"
+
+log = logging.getLogger(__name__)
+
+
+class _Page(BaseModel):
+    """`EventPage`, its events not looked at yet."""
+
+    events: tuple[dict[str, Any], ...]
+    last: int
 
 
 class BrokerClient(SocketClient):
@@ -72,15 +83,15 @@ class BrokerClient(SocketClient):
 
     async def health(self) -> Health:
         """Whether it lives, as whom, and which roles it gives us. Asked once, never again."""
-        return Health.model_validate_json((await self._call("GET", "/v1/health")).content)
+        return _read(Health.model_validate_json, await self._call("GET", "/v1/health"))
 
     async def repositories(self) -> Repositories:
         """What it knows, without addresses."""
-        return Repositories.model_validate_json((await self._again("GET", "/v1/repositories")).content)
+        return _read(Repositories.model_validate_json, await self._again("GET", "/v1/repositories"))
 
     async def grant(self, request: GrantRequest) -> Grant:
         """The right to have one task's result proposed. A person's verb: the broker checks who calls."""
-        return Grant.model_validate_json((await self._again("POST", "/v1/grant", _body(request))).content)
+        return _read(Grant.model_validate_json, await self._again("POST", "/v1/grant", _body(request)))
 
     async def grant_task(self, repository: str, base: str | None, task: str, *, uses: int = 1) -> Grant:
         """`grant` in plain words, for callers that do not see the wire. ``base`` None is the default branch."""
@@ -98,7 +109,9 @@ class BrokerClient(SocketClient):
                     if response.is_error:
                         await response.aread()
                     _raise_for(response)
-                    commit = str(response.headers["x-base-commit"])
+                    commit: str | None = response.headers.get("x-base-commit")
+                    if commit is None:
+                        raise BrokerError("the broker's answer to /v1/mirror cannot be read", _OTHER)
                     await take(commit, response.aiter_bytes())
                     return commit
             except httpx.HTTPError as error:
@@ -113,7 +126,7 @@ class BrokerClient(SocketClient):
         """
         body = await asyncio.to_thread(encode_proposal, proposal, pack)
         try:
-            return _VERDICT.validate_json((await self._again("POST", "/v1/propose", body)).content)
+            return _read(_VERDICT.validate_json, await self._again("POST", "/v1/propose", body))
         except (BrokerShutError, BrokerUnreachableError):
             if (held := await self._held(proposal.id)) is None:
                 raise
@@ -130,7 +143,7 @@ class BrokerClient(SocketClient):
     async def explain(self, proposal: Proposal, pack: bytes) -> Explanation:
         """What the verdict would be, every finding at once; nothing is pushed."""
         body = await asyncio.to_thread(encode_proposal, proposal, pack)
-        return Explanation.model_validate_json((await self._again("POST", "/v1/explain", body)).content)
+        return _read(Explanation.model_validate_json, await self._again("POST", "/v1/explain", body))
 
     async def proposal(self, name: str) -> Standing | None:
         """How an earlier proposal stands; None where the broker never saw it."""
@@ -139,27 +152,30 @@ class BrokerClient(SocketClient):
     async def issue(self, capability: str, number: int | None = None) -> Thread:
         """The words of an issue, the grant's own if no number is given. They are a stranger's: data alone."""
         body = _body(IssueRequest(capability=capability, number=number))
-        return Thread.model_validate_json((await self._again("POST", "/v1/issue", body)).content)
+        return _read(Thread.model_validate_json, await self._again("POST", "/v1/issue", body))
 
     async def pull(self, capability: str) -> PullState:
         """The grant's own pull request as the forge shows it now."""
-        return PullState.model_validate_json(
-            (await self._again("POST", "/v1/pull", _body(Ask(capability=capability)))).content
-        )
+        body = _body(Ask(capability=capability))
+        return _read(PullState.model_validate_json, await self._again("POST", "/v1/pull", body))
 
     async def comment(self, capability: str, state: NoteState, text: str) -> str:
         """Says how far the task is, in its one comment; the address, empty where nothing was written."""
-        note = StatusNote(capability=capability, state=state, text=text[:_NOTE])
-        return Noted.model_validate_json((await self._again("POST", "/v1/comment", _body(note))).content).url
+        try:
+            note = StatusNote(capability=capability, state=state, text=text[:_NOTE])
+        except ValidationError:
+            raise BrokerError("the capability of the task is none that a broker gives", _OTHER) from None
+        return _read(Noted.model_validate_json, await self._again("POST", "/v1/comment", _body(note))).url
 
     async def events(self, after: int, wait: float) -> tuple[tuple[Happening, ...], int]:
         """What happened on the forges after a number, oldest first, and where to ask on from.
 
-        Waits up to ``wait`` seconds, 30 at most, for something to happen.
+        Waits up to ``wait`` seconds, 30 at most, for something to happen. What a newer broker tells beyond what is
+        known here is left out: fields of an event, or the event.
         """
         response = await self._again("GET", f"/v1/events?after={after}&wait={wait:g}")
-        page = EventPage.model_validate_json(response.content)
-        return tuple(_happening(event) for event in page.events), page.last
+        page = _read(_Page.model_validate_json, response)
+        return tuple(filter(None, map(_happening, page.events))), page.last
 
     async def _again(self, method: str, path: str, body: bytes = b"", *, missing_ok: bool = False) -> httpx.Response:
         """One call, repeated while the broker does not answer, for as long as patience lasts."""
@@ -188,13 +204,28 @@ class BrokerClient(SocketClient):
 
 
 def _standing(response: httpx.Response) -> Standing | None:
-    return None if response.status_code == 404 else _STANDING.validate_json(response.content)
+    return None if response.status_code == 404 else _read(_STANDING.validate_json, response)
 
 
-def _happening(event: Event) -> Happening:
-    grant = event.grant
-    given = {"capability": grant.capability, "base": grant.base, "base_commit": grant.base_commit} if grant else {}
-    return Happening.model_validate(event.model_dump(exclude={"grant", "at"}) | given)
+def _read(as_what: Callable[[bytes], Read], response: httpx.Response) -> Read:
+    """An answer in our own words. Raises BrokerError for one that another version gave, or no broker at all."""
+    try:
+        return as_what(response.content)
+    except ValidationError:
+        raise BrokerError(f"the broker's answer to {response.request.url.path} cannot be read", _OTHER) from None
+
+
+def _happening(told: dict[str, Any]) -> Happening | None:
+    """None for an event that is not known here."""
+    try:
+        event = Event.model_validate({name: value for name, value in told.items() if name in Event.model_fields})
+        grant = event.grant
+        given = {"capability": grant.capability, "base": grant.base, "base_commit": grant.base_commit} if grant else {}
+        return Happening.model_validate(event.model_dump(exclude={"grant", "at"}) | given)
+    except ValidationError as error:
+        fields = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))
+        log.warning("an event of the broker's is not known here (%s) and left out", fields[:200])
+        return None
 
 
 def _body(message: BaseModel) -> bytes:

@@ -114,9 +114,13 @@ class Followup:
         if last < self._memory.last:
             log.warning("the broker's events begin anew: its state was replaced")
             self._remember(last=0)
+            return
         for one in happenings:
-            await self._take(one)
-            self._remember(last=one.number)
+            if one.number > self._memory.last:
+                await self._take(one)
+                self._remember(last=one.number)
+        if last > self._memory.last:
+            self._remember(last=last)  # past those that are not known here
 
     async def _take(self, one: Happening) -> None:
         log.info("event %d: %s for task %s in %s", one.number, one.kind, one.task, one.repository)

@@ -233,6 +233,40 @@ async def test_another_content_under_the_same_id_is_not_taken_for_ours(tmp_path:
     assert len(seen) == 1
 
 
+def event(number: int, **more: Any) -> dict[str, Any]:
+    return {"number": number, "at": 1.0, "repository": "demo", "kind": "review", "task": "t1", "pull": 7, **more}
+
+
+async def test_what_a_newer_broker_tells_is_left_out_and_the_rest_is_taken(tmp_path: Path) -> None:
+    told = [event(1, kind="label"), event(2, colour="red"), event(3, pull="seven"), event(4)]
+    page = {"events": told, "last": 4, "more": True}
+    async with odd_broker(tmp_path, lambda _: JSONResponse(page)) as (path, _), BrokerClient(path) as client:
+        events, last = await client.events(0, 0.0)
+    assert ([one.number for one in events], last) == ([2, 4], 4)
+
+
+@pytest.mark.parametrize("verb", ["health", "repositories", "events", "pull", "comment", "issue", "proposal", "mirror"])
+async def test_an_answer_that_is_none_of_a_brokers_is_an_error_that_callers_know(tmp_path: Path, verb: str) -> None:
+    async def take(commit: str, pack: AsyncIterator[bytes]) -> None:
+        raise AssertionError(commit)
+
+    async with odd_broker(tmp_path, lambda _: Response("<html>")) as (path, _), BrokerClient(path) as client:
+        calls: dict[str, Callable[[], Any]] = {
+            "health": client.health,
+            "repositories": client.repositories,
+            "events": lambda: client.events(0, 0.0),
+            "pull": lambda: client.pull("c"),
+            "comment": lambda: client.comment("c", "working", ""),
+            "issue": lambda: client.issue("c"),
+            "proposal": lambda: client.proposal("p"),
+            "mirror": lambda: client.mirror(MirrorRequest(capability="c"), take),
+        }
+        with pytest.raises(BrokerError, match="cannot be read"):
+            await calls[verb]()
+        with pytest.raises(BrokerError, match="none that a broker gives"):
+            await client.comment("c" * 8193, "working", "")
+
+
 async def test_patience_ends(tmp_path: Path) -> None:
     away = problem(502, "forge away")
     async with odd_broker(tmp_path, away) as (path, seen), BrokerClient(path, patience=0.5) as client:

@@ -105,6 +105,28 @@ async def test_an_intake_becomes_a_task_under_its_own_grant(taken: Taken) -> Non
     assert task.request.follows is None
 
 
+async def test_a_page_of_which_nothing_is_known_is_passed_and_a_number_from_before_is_not_taken_again(
+    taken: Taken,
+) -> None:
+    taken.broker.last = 7
+    await taken.followup.once()
+    assert taken.followup._memory.last == 7
+    taken.broker.last = 2
+    stale = taken.broker.happen("intake", text="x")
+    taken.broker.last = 7
+    taken.broker.events = answering((stale,), 7)  # type: ignore[method-assign]
+    await taken.followup.once()
+    assert (await taken.tasks(), taken.followup._memory.last) == ([], 7)
+
+
+def answering(events: tuple[Happening, ...], last: int) -> Callable[..., Any]:
+    async def answer(after: int, wait: float) -> tuple[tuple[Happening, ...], int]:
+        del after, wait
+        return events, last
+
+    return answer
+
+
 async def test_an_event_is_taken_once_over_restarts_and_kills(taken: Taken) -> None:
     event = taken.broker.happen("intake", text="x")
     await taken.followup._take(event)  # and killed before it was remembered

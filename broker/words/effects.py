@@ -1,8 +1,8 @@
 """What a forge, its CI or a bot would do on reading a text, taken out of it: one rule each, shown rather than dropped.
 
 Sources: GitHub "Linking a pull request to an issue", "Skipping workflow runs"; GitLab "Quick actions", "Default closing
-pattern", "References"; Jira "Smart commits"; Conventional Commits and release-please (footers, overrides); Gitea and Forgejo "Automatically linked references"; Azure Pipelines ***NO_CI***; gh-aw's
-sanitiser. Pure.
+pattern", "References"; Gitea and Forgejo "Automatically linked references"; Jira "Smart commits"; Conventional Commits
+and release-please (footers, overrides); Azure Pipelines ***NO_CI***; gh-aw's sanitiser. Pure.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from broker.forge.github.reading import issue_number, note_of, thread_of
 from broker.forge.reading import at, number
 from broker.forge.rest.door import Query, Visit
 
-_PAGES = 5
+_PAGES, _MOST_PAGES = 5, 100  # of one look; the most only while all that is read is of one second
 _LAST = 253_402_214_400  # a day before the year 10000, which no time of Python's can show
 _OVERLAP = 60.0  # seconds: what shows up late, with a time before the newest that was seen
 
@@ -60,11 +60,14 @@ def _since(visit: Visit, path: str, marks: Mapping[str, str], name: str, query: 
     """Page by page, each asked for from the last item's time on, so that nothing slips past a page's end.
 
     An item that changes meanwhile leaves its page and moves all behind it up by one; numbered pages would skip one.
+    They are turned where all has the same time, as after an import, to the end of it: the next look begins there anew.
     """
     since, etag = _past(marks.get(name, "")), marks.get(f"{name}-etag", "")
     items: dict[int, dict[str, Any]] = {}
     first, cursor, page, more = "", since, 1, True
-    for turn in range(_PAGES):
+    for turn in range(_MOST_PAGES):
+        if turn >= _PAGES and page == 1:
+            break
         asked: Query = {**query, "since": cursor, "sort": "updated", "direction": "asc", "per_page": 100, "page": page}
         told = visit.page(path, asked, doing=f"new {name}", etag=etag if turn == 0 else "")
         if told.unchanged:
@@ -77,6 +80,8 @@ def _since(visit: Visit, path: str, marks: Mapping[str, str], name: str, query: 
         last = _written(at(fresh[-1].get("updated_at")))
         page, cursor = (1, last) if last > cursor else (page + 1, cursor)
     onward = _onward(list(items.values()), since, more=more)
+    if more and page > 1:  # no second of people's is that full
+        onward = max(onward, _written(at(cursor) + 1))
     return Found(tuple(items.values()), onward, first if onward == since else "")
 
 

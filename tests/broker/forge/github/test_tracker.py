@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import AbsentError, ForgeError
+from broker.forge.github import looking
+from broker.forge.rest.door import Page
 from broker.scope import Scope
 from tests.forges.github_stand_in import BOT, refused
 from tests.forges.stand_in import Fault
@@ -44,10 +46,10 @@ def test_a_comment_on_a_pull_request_is_told_from_one_on_an_issue(site):
 
 
 def test_nothing_is_skipped_where_there_is_more_than_one_look_fetches(site):
-    marks = dict(site.tracker.look({}).marks)
+    marks = dict.fromkeys(("issues", "comments"), "2020-01-01T00:00:00Z")
     for number in range(730):
         one = site.project.issue(f"n{number}", "")
-        one["updated_at"] = f"2099-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+        one["updated_at"] = f"2020-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
     found: set[int] = set()
     for _ in range(3):
         seen = site.tracker.look(marks)
@@ -72,6 +74,36 @@ def test_an_issue_that_moves_while_pages_are_turned_hides_no_other(site):
 
     site.project.things = Moving(site.project.things)
     assert {one.number for one in site.tracker.look(marks).threads} == set(range(1, 151))
+
+
+def test_more_of_one_second_than_a_look_reads_hides_nothing_behind_it(site):
+    """As after an import, a transfer, a change of many at once."""
+    marks = site.tracker.look({}).marks
+    site.project.issue("T", "B")
+    for number in range(701):
+        site.project.say(1, f"c{number}", "eve")["updated_at"] = "2099-01-01T00:00:00Z"
+    site.project.comments[-1] |= {"body": "/swarm", "updated_at": "2099-01-01T00:00:05Z"}
+    seen = site.tracker.look({**marks, "comments": "2020-01-01T00:00:00Z"})
+    assert len({note.id for note in seen.notes}) == 701
+    assert seen.notes[-1].comment.text == "/swarm"
+
+
+def test_a_second_without_an_end_holds_no_look_up_for_good(site):
+    class Endless:
+        asked = 0
+
+        def page(self, _path, asked, **_more):
+            self.asked += 1
+            return Page([{"id": self.asked, "updated_at": "2020-01-01T00:00:00Z"}], {**asked, "page": 2})
+
+    place, marks, endless = (
+        site.tracker._place,
+        dict.fromkeys(("issues", "comments"), "2020-01-01T00:00:00Z"),
+        Endless(),
+    )
+    seen = looking.look(endless, place, marks)
+    assert endless.asked == 200
+    assert seen.marks["issues"] == seen.marks["comments"] == "2020-01-01T00:00:01Z"
 
 
 def test_a_thread_is_told_with_its_newest_comments(site):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import grp
 import os
+import pwd
 import socket
 import stat
 import struct
@@ -23,6 +24,7 @@ CONNECTIONS = 64
 STRANGERS = 8
 """Connections that all who have no business at a socket may hold there together."""
 HEAD_SECONDS = 15.0
+_FOLDER = "its folder must exist and be writable for the broker's user"
 TAKE_SECONDS = 60.0
 
 
@@ -101,25 +103,47 @@ def listening(path: Path, group: str | None, key: str) -> Iterator[socket.socket
 
     ``key`` is the setting of the group, for the words of the ConfigError that this raises.
     """
-    try:
-        _prepare(path)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(str(path))
-            if group is not None:
-                os.chown(path, -1, grp.getgrnam(group).gr_gid)
-            path.chmod(0o660 if group is not None else 0o666)
+    _prepare(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        _bind(listener, path)
+        ours = _mark(path)
+        try:
+            _open_to(path, group, key)
             listener.listen(CONNECTIONS)
-            ours = _mark(path)
-            try:
-                yield listener
-            finally:
-                if _mark(path) == ours:  # a broker with another state folder may have taken the place
-                    path.unlink(missing_ok=True)
+            yield listener
+        finally:
+            if _mark(path) == ours:  # a broker with another state folder may have taken the place
+                path.unlink(missing_ok=True)
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        mend = f"something else lies there: remove {path}" if path.exists() else _FOLDER
+        raise ConfigError(f"cannot listen on {path}: {error.strerror or error}", mend) from None
+
+
+def _open_to(path: Path, group: str | None, key: str) -> None:
+    if group is None:
+        path.chmod(0o666)
+        return
+    try:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
     except KeyError:
         raise ConfigError(f"there is no group {group!r}", f"correct {key}") from None
-    except OSError as error:
-        mend = "its folder must exist and be writable for the broker's user"
-        raise ConfigError(f"cannot listen on {path}: {error.strerror or error}", mend) from None
+    except PermissionError:
+        user = _own_name()
+        mend = f"usermod -aG {group} {user}, then start the broker anew"
+        raise ConfigError(f"{key} = {group}: the broker's user {user} is not in that group", mend) from None
+    path.chmod(0o660)
+
+
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
 
 
 @contextlib.contextmanager
@@ -135,7 +159,10 @@ def listening_tcp(address: str) -> Iterator[socket.socket]:
 
 def _prepare(path: Path) -> None:
     if not path.parent.exists():
-        path.parent.mkdir(parents=True)
+        try:
+            path.parent.mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make {path.parent}: {error.strerror}", _FOLDER) from None
         path.parent.chmod(0o755)  # the umask would keep the callers out
     if path.parent.stat().st_mode & 0o022:
         mend = f"chmod go-w {path.parent}"

@@ -155,12 +155,14 @@ class Proposals:
 
     # --- what nobody asks for
 
-    def reconcile(self, ending: Callable[[], bool] = lambda: False) -> None:
-        """Finishes what a kill interrupted: the first round after a start. Raises FencedError."""
-        self.resume("reconciled", ending)
+    def unfinished(self) -> frozenset[str]:
+        """The repositories that have something which waits, failed, or was interrupted by a kill."""
+        return frozenset(kept.repository for kept in self._desk.outbox.unfinished())
 
-    def resume(self, event: str = "resumed", ending: Callable[[], bool] = lambda: False) -> int:
-        """Goes on with all that waits or failed, oldest first, and returns how many got a verdict.
+    def resume(
+        self, event: str = "resumed", ending: Callable[[], bool] = lambda: False, repository: str | None = None
+    ) -> int:
+        """Goes on with all that waits or failed there, oldest first, and returns how many got a verdict.
 
         What one proposal meets at a repository, the next one would meet too: it is left for the next round. Raises
         FencedError: then this broker is no longer the one to do it.
@@ -171,7 +173,7 @@ class Proposals:
         for kept in sorted(self._desk.outbox.unfinished(), key=lambda one: self._holdups.failed(one.id)):
             if ending():
                 break
-            if kept.repository in shut:
+            if kept.repository in shut or repository not in {None, kept.repository}:
                 continue
             try:
                 done += self._resumed(kept, event)

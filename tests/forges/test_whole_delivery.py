@@ -58,7 +58,7 @@ class Whole:
         """The broker ends and another opens the same state."""
         self.service.close()
         self.service = build(self.config)
-        self.service.proposals.reconcile()
+        self.service.proposals.resume("reconciled")
 
     def pulls(self) -> list[dict[str, object]]:
         """What the replica holds."""

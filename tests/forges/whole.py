@@ -47,7 +47,7 @@ class Whole:
         """The broker ends and another opens the same state."""
         self.service.close()
         self.service = build(self.config)
-        self.service.proposals.reconcile()
+        self.service.proposals.resume("reconciled")
 
 
 MakeWhole = Callable[..., Whole]

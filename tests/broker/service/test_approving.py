@@ -129,7 +129,7 @@ def test_an_approval_is_carried_over_a_kill(forged):
         approve(house, refusal)
     with contextlib.closing(build(house.config, {"demo": forge}, {"demo": PretendTracker()})) as service:
         house.service = service
-        service.proposals.reconcile()
+        service.proposals.resume("reconciled")
         assert isinstance(service.proposals.status("t1-p"), Receipt)
         assert "uid 7" in forge.pulls()[0].body
 

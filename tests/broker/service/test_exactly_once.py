@@ -36,7 +36,7 @@ FAILING = [
 def restarted(house, forge):
     """Another broker on the same state, as after a kill: the old one is not asked to close anything."""
     house.service = build(house.config, {"demo": forge}, {"demo": PretendTracker()})
-    house.service.proposals.reconcile()
+    house.service.proposals.resume("reconciled")
     return house.service
 
 
@@ -133,7 +133,7 @@ def test_a_broker_that_is_overtaken_in_the_middle_takes_no_further_step(forged):
     assert forge.pulls() == ()
     house.service.close()
     house.service = newer[0]
-    house.service.proposals.reconcile()
+    house.service.proposals.resume("reconciled")
     assert_delivered_once(house, forge, house.service.proposals.status("t1-p"))
     house.service.close()
 
@@ -148,7 +148,7 @@ def test_a_policy_that_changes_between_two_tries_gives_the_same_commit(forged):
     changed = house.config.model_copy(update={"repositories": {"demo": demo.model_copy(update={"policy": policy})}})
     house.service.close()
     with contextlib.closing(build(changed, {"demo": forge}, {"demo": PretendTracker()})) as service:
-        service.proposals.reconcile()
+        service.proposals.resume("reconciled")
         house.service = service
         assert_delivered_once(house, forge, service.proposals.status("t1-p"))
 

@@ -51,7 +51,7 @@ class Afar:
     def again(self) -> Service:
         """Another broker on the same state."""
         self.service = build(self.config, {"demo": self.remote.forge}, {"demo": self.remote.tracker})
-        self.service.proposals.reconcile()
+        self.service.proposals.resume("reconciled")
         return self.service
 
     def assert_once(self, receipt: Receipt | Refusal) -> None:

@@ -691,7 +691,7 @@ def test_a_failing_forge_spends_no_second_use_and_is_reconciled(build_house):
     forge.before["push"].append(ForgeError("the line went dead"))
     with pytest.raises(ForgeError):
         house.offer(house.good)
-    house.service.proposals.reconcile()
+    house.service.proposals.resume("reconciled")
     assert isinstance(house.service.proposals.status("t1-p"), Receipt)
     assert [entry.event for entry in house.service.log(0).entries][-1] == "reconciled"
 
@@ -701,12 +701,12 @@ def test_reconciling_against_a_forge_that_still_fails_keeps_the_proposal(build_h
     forge.before["push"] += [ForgeError("down"), ForgeError("down")]
     with pytest.raises(ForgeError):
         house.offer(house.good)
-    house.service.proposals.reconcile()
+    house.service.proposals.resume("reconciled")
     assert house.service.proposals.kept("t1-p").state == "pushing"
     assert house.service.proposals.kept("t1-p").reason == "down"
     assert [one.reason for one in house.service.proposals.outbox().proposals] == ["down"]
     assert house.service.proposals.status("t1-p") == Waiting(proposal="t1-p", reason="down")
-    house.service.proposals.reconcile()
+    house.service.proposals.resume("reconciled")
     assert isinstance(house.service.proposals.status("t1-p"), Receipt)
 
 

@@ -181,7 +181,7 @@ def test_no_word_of_a_persons_lets_an_update_out_that_was_judged_against_nothing
         with pytest.raises(ConflictError, match="can never be approved"):
             house.service.proposals.approve(proposal, Approval(digest=refusal.digest), by_uid=0)
         _approved_by_an_older_broker(house, refusal)
-    house.service.proposals.reconcile()
+    house.service.proposals.resume("reconciled")
     assert house.rules(house.service.proposals.status("t1-u")) == {"branch-moved"}
     assert house.rules(house.service.proposals.status("t2-p")) == {"no-pull-request"}
     assert len(forge.pushes) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_stop_holds_over_a_restart_and_against_an_approval(forged):
         house.service.proposals.approve("t1-p", Approval(digest=refusal.digest), by_uid=0)
     with contextlib.closing(build(house.config, {"demo": forge}, {"demo": PretendTracker()})) as service:
         house.service = service
-        service.proposals.reconcile()
+        service.proposals.resume("reconciled")
         assert (service.proposals.kept("t1-p").state, forge.pushes) == ("waiting", [])
         stop(house, stopped=False)
         service.proposals.resume()
@@ -243,12 +244,17 @@ def test_the_resumer_outlives_whatever_goes_wrong():
     class Failing:
         calls = 0
 
-        def resume(self, ending):
+        def unfinished(self):
+            if not self.calls:
+                self.calls += 1
+                raise OSError
+            return frozenset({"demo"})
+
+        def resume(self, event, ending, repository):
             assert not ending()
+            assert repository == "demo"
             self.calls += 1
             raise IndexError
-
-        reconcile = resume
 
     failing = Failing()
     resumer = Resumer(failing, fenced=lambda _error: None, seconds=0.001)
@@ -258,6 +264,30 @@ def test_the_resumer_outlives_whatever_goes_wrong():
         time.sleep(0.001)
     resumer.close()
     assert failing.calls >= 3
+
+
+def test_a_repository_whose_forge_is_silent_holds_up_no_other():
+    silent, served = threading.Event(), []
+
+    class Two:
+        def unfinished(self):
+            return frozenset({"silent", "well"})
+
+        def resume(self, event, ending, repository):
+            served.append((repository, event))
+            if repository == "silent":
+                silent.wait(20)
+
+    resumer = Resumer(Two(), fenced=lambda _error: None, seconds=0.001)
+    resumer.start()
+    deadline = time.monotonic() + 20
+    while served.count(("well", "resumed")) < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert served.count(("silent", "reconciled")) == 1
+    assert served.count(("silent", "resumed")) == 0
+    silent.set()
+    resumer.close()
+    assert served.count(("well", "resumed")) >= 3
 
 
 def test_the_resumer_of_a_broker_that_was_overtaken_says_so_and_stops(forged):

@@ -24,6 +24,7 @@ from broker.wire import PullRequest
 
 _PAGES = 10
 _LOOKS = (0.0, 1.0, 2.0)
+_AGAIN = {Reason.BROKEN, Reason.DUPLICATE, Reason.LARGE}
 _DESCRIPTION = 140
 
 
@@ -112,8 +113,8 @@ class GitHubForge:
             )
             return pull_of(made.mapping(), self._place, order)
         except ForgeError as error:
-            error.uncertain = error.uncertain or error.reason == Reason.BROKEN
-            if not error.uncertain and error.reason != Reason.DUPLICATE:
+            error.uncertain = error.uncertain or error.reason in _AGAIN  # until another's is seen, it may be ours
+            if not error.uncertain:
                 raise
             return self._looked_for(visit, order, error)
 

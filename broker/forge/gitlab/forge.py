@@ -124,7 +124,8 @@ class GitLabForge:
                     creates=True,
                 ).mapping()
             except ForgeError as error:
-                if not error.uncertain and error.reason not in _AGAIN:
+                error.uncertain = error.uncertain or error.reason in _AGAIN  # until another's is seen, it may be ours
+                if not error.uncertain:
                     raise
                 made = self._after_all(visit, order, error)
             return self._read(made, order)

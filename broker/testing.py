@@ -15,7 +15,7 @@ from typing import Any
 
 from broker.config.settings import Identity
 from broker.errors import AbsentError, ConflictError, GitError
-from broker.forge.base import Dressing, Note, Order, Permission, Seen, Status, Visibility, is_for
+from broker.forge.base import Dressing, Labelled, Note, Order, Permission, Seen, Status, Visibility, is_for
 from broker.gitdir import GitDir
 from broker.wire import Check, Comment, PullRequest, Thread
 
@@ -185,7 +185,7 @@ class PretendTracker:
         self.before: defaultdict[str, list[Exception]] = defaultdict(list)
         self.asked: Counter[str] = Counter()
         self.threads: dict[int, Thread] = {}
-        self.labels: dict[tuple[int, str], str] = {}
+        self.labels: dict[tuple[int, str], Labelled] = {}
         self.permissions: dict[str, Permission] = {}
         self.runs: dict[str, tuple[Check, ...]] = {}
         self.reviewed: dict[int, tuple[Note, ...]] = {}
@@ -206,7 +206,7 @@ class PretendTracker:
         """Somebody puts a label on; the forge remembers who, or nobody."""
         self.change(number, labels=(*self.threads[number].labels, label))
         if by is not None:
-            self.labels[number, label] = by
+            self.labels[number, label] = Labelled(by, self.clock())
 
     def change(self, number: int, **more: Any) -> None:
         """Changes a thread in place: labels, state, text."""
@@ -262,7 +262,7 @@ class PretendTracker:
             marks={"change": str(since + len(page))},
         )
 
-    def labelled_by(self, number: int, label: str) -> str | None:
+    def labelled_by(self, number: int, label: str) -> Labelled | None:
         """As the test said."""
         self._called("labelled_by")
         return self.labels.get((number, label))

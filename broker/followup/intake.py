@@ -15,6 +15,7 @@ from broker.wire import Comment, Thread
 MAX_TEXT = 48_000  # characters of an issue and what was said to it
 MAX_WORDS = 8_000  # of one comment
 DAY = 86_400.0
+AT_ONCE = 5.0  # seconds: forges write one act down at several times
 MARKER = "<!-- swarm:"  # begins every hidden line of the broker's own comments
 
 _RANKS: tuple[Permission, ...] = ("none", "read", "triage", "write", "maintain", "admin")
@@ -75,6 +76,15 @@ def not_now(thread: Thread, open_task: str | None, today: int, intake: Intake) -
     if today >= intake.max_per_day:
         return f"{today} tasks were started in a day, as many as the settings allow"
     return ""
+
+
+def is_other(thread: Thread, sender: str, asked: float) -> bool:
+    """Whether an issue was changed after the sender last did or said something there, by the forge's own clock.
+
+    Its words may then be none that they have seen. What it was that changed, no forge tells for certain.
+    """
+    said = (one.at for one in thread.comments if one.author.casefold() == sender.casefold())
+    return thread.updated > max([asked, *said]) + AT_ONCE
 
 
 def told(thread: Thread, sender: str, words: str) -> str:

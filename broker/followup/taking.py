@@ -21,13 +21,17 @@ DAYS = 30  # that a task's grant is good
 
 @dataclass(frozen=True)
 class Wish:
-    """Somebody wants an issue done: ``seen`` is the id that makes it be wanted once, ``at`` when it was written."""
+    """Somebody wants an issue done: ``seen`` is the id that makes it be wanted once, ``at`` when it was written.
+
+    ``asked``: when the sender last had the issue before them, as far as the wish tells, by the forge's clock.
+    """
 
     number: int
     sender: str
     words: str
     seen: str
     at: float
+    asked: float
 
 
 class Taking:
@@ -75,11 +79,11 @@ class Taking:
             return
         if thread.state != "open" or of.ledger.is_seen(of.name, key):
             return
-        sender = of.tracker.labelled_by(thread.number, borne)
-        if sender is None:
+        who = of.tracker.labelled_by(thread.number, borne)
+        if who is None:
             self._decline(thread.number, "", key, "the forge does not say who put the label on", of.clock())
             return
-        self._start(Wish(thread.number, sender, "", key, of.clock()), asking)
+        self._start(Wish(thread.number, who.by, "", key, of.clock(), who.at), asking)
 
     # --- comments
 
@@ -102,7 +106,7 @@ class Taking:
     def _commanded(self, note: Note, asking: Asking) -> None:
         of, sender = self._of, note.comment.author
         words = intake.command_in(note.comment.text, of.settings().intake.command) or ""
-        wish = Wish(note.number, sender, words, f"note:{note.id}", note.comment.at)
+        wish = Wish(note.number, sender, words, f"note:{note.id}", note.comment.at, note.comment.at)
         if not note.pull:
             self._start(wish, asking, note.comment)
         elif why := asking.why_not(sender, note.comment):
@@ -122,7 +126,7 @@ class Taking:
                 self._decline(wish.number, wish.sender, wish.seen, why, wish.at)
                 return
             thread = of.tracker.thread(wish.number)
-            if why := self._not_now(thread):
+            if why := self._not_now(thread) or self._not_seen(wish, thread, asking):
                 self._decline(wish.number, wish.sender, wish.seen, why, wish.at)
                 return
             of.running()
@@ -140,6 +144,12 @@ class Taking:
         of.ledger.expire_tasks(now - DAYS * intake.DAY)
         today = of.ledger.started_since(of.name, now - intake.DAY)
         return intake.not_now(thread, of.ledger.open_task(of.name, thread.number), today, of.settings().intake)
+
+    def _not_seen(self, wish: Wish, thread: Thread, asking: Asking) -> str:
+        """A stranger's issue may say something else by now than what the sender read."""
+        if intake.is_other(thread, wish.sender, wish.asked) and asking.why_not(thread.author):
+            return "the issue was changed after it was asked for; ask for it again"
+        return ""
 
     def _granted(self, wish: Wish, thread: Thread) -> None:
         of = self._of

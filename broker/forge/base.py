@@ -160,6 +160,14 @@ class Note:
     pull: bool = False
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """Who put a label on an issue last, and when they last did something to that issue, by the forge's clock."""
+
+    by: str
+    at: float
+
+
 class Tracker(Protocol):
     """The conversations of one repository. Blocking; raises ForgeError. Every word it returns is foreign data.
 
@@ -184,8 +192,8 @@ class Tracker(Protocol):
         one look may fetch, the marks stay behind what was left out. Threads come without comments.
         """
 
-    def labelled_by(self, number: int, label: str) -> str | None:
-        """Who put a label on an issue, as the forge recorded it; None if nobody did or it does not tell."""
+    def labelled_by(self, number: int, label: str) -> Labelled | None:
+        """Who put a label on an issue, as the forge recorded it; None if nobody did, it is off, or it does not tell."""
 
     def permission(self, login: str) -> Permission:
         """What somebody may do in the repository, asked of the forge now."""

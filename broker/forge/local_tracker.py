@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.forge.base import Note, Permission, Seen
+from broker.forge.base import Labelled, Note, Permission, Seen
 from broker.forge.local import LocalForge
 from broker.wire import Check, Comment, Thread
 
@@ -37,7 +37,7 @@ class LocalTracker:
         """Nothing is ever new."""
         return Seen(marks=marks)
 
-    def labelled_by(self, number: int, label: str) -> str | None:  # noqa: ARG002
+    def labelled_by(self, number: int, label: str) -> Labelled | None:  # noqa: ARG002
         """Nobody."""
         return None
 

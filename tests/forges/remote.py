@@ -107,10 +107,10 @@ def label(kind: str, project: Any, number: int, name: str, by: str) -> None:
     one["labels"].append(name if kind == "gitlab" else {"name": name})
     one["updated_at"] = stamp()
     if kind == "gitlab":
-        event = {"action": "add", "label": {"name": name}, "user": {"username": by}}
+        event = {"action": "add", "label": {"name": name}, "user": {"username": by}, "created_at": stamp()}
         project.label_events.setdefault(("issues", number), []).append(event)
     elif kind == "gitea":
-        event = {"type": "label", "body": "1", "label": {"name": name}, "user": {"login": by}}
+        event = {"type": "label", "body": "1", "label": {"name": name}, "user": {"login": by}, "created_at": stamp()}
         project.timeline.setdefault(number, []).append(event)
     else:
         project.labelled(number, name, by)

@@ -78,7 +78,7 @@ def test_every_call_of_forge_and_tracker_is_in_giteas_description(guard, make_re
     project.say(issue, "words")
     tracker.look(tracker.look(marks).marks)
     assert tracker.thread(issue).comments[0].text == "words"
-    assert tracker.labelled_by(issue, "agent") == "ann"
+    assert tracker.labelled_by(issue, "agent").by == "ann"
     assert tracker.permission("bob") == "write"
     assert tracker.checks(commit) == ()
     project.reviews[number] = [

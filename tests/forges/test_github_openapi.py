@@ -87,7 +87,7 @@ def test_every_call_of_forge_and_tracker_is_in_githubs_description(guard, stand_
     marks = tracker.look(marks).marks
     tracker.look(marks)
     tracker.thread(number)
-    assert tracker.labelled_by(2, "agent") == "ann"
+    assert tracker.labelled_by(2, "agent").by == "ann"
     assert tracker.permission("bob") == "write"
     project.no_checks = True
     tracker.checks(commit)

@@ -8,6 +8,7 @@ from typing import Any
 from broker.errors import ForgeError
 from broker.forge.base import Note, Order, Permission, Visibility
 from broker.forge.gitea.site import Site
+from broker.forge.labels import Step
 from broker.forge.reading import (
     UNKNOWN,
     CheckState,
@@ -31,6 +32,7 @@ from broker.wire import Check, PullRequest, Thread
 DRAFT = "WIP: "
 _DRAFTS = ("WIP:", "[WIP]")  # Gitea's usual prefixes, in any case; the installation may have set others
 _PERMISSIONS: dict[str, Permission] = {"read": "read", "write": "write", "admin": "admin", "owner": "admin"}
+_ACTS = ("label", "milestone", "assignees", "change_title", "comment")  # of somebody who has the issue open
 _CHECKS: dict[str, CheckState] = {
     "pending": "pending",
     "success": "success",
@@ -162,6 +164,14 @@ def review(value: Mapping[str, Any], index: int) -> Note | None:
         return None
     one = Said(author=author(value), at=at(value.get("submitted_at")), text=words)
     return Note(f"review-{identity}", index, one.comment(), pull=True)
+
+
+def step(value: Mapping[str, Any], label: str) -> Step:
+    """One entry of an issue's timeline; a label that was taken off has an empty body."""
+    kind = str(value.get("type"))
+    put = value.get("body") == "1" if kind == "label" and inside(value, "label", "name") == label else None
+    by = login(inside(value, "user", "login")) if kind in _ACTS else ""
+    return Step(by, at(value.get("created_at")), put)
 
 
 def remark(value: Mapping[str, Any], index: int) -> Note | None:

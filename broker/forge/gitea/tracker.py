@@ -10,10 +10,11 @@ from typing import Any
 
 from broker.errors import ForgeError
 from broker.forge.account import Account
-from broker.forge.base import Note, Permission, Seen
+from broker.forge.base import Labelled, Note, Permission, Seen
 from broker.forge.gitea import reading
 from broker.forge.gitea.site import Site
-from broker.forge.reading import MOST_COMMENTS, can_log_in, inside, items, line, login, number, text
+from broker.forge.labels import MOST_PAGES, labelled
+from broker.forge.reading import MOST_COMMENTS, can_log_in, inside, items, line, number, text
 from broker.forge.rest.address import part
 from broker.forge.rest.door import Door, Visit
 from broker.forge.rest.problems import Reason
@@ -79,18 +80,12 @@ class GiteaTracker:
 
         return fetch
 
-    def labelled_by(self, number: int, label: str) -> str | None:
+    def labelled_by(self, number: int, label: str) -> Labelled | None:
         """Who put the label on last, by the timeline; None if it was taken off again, or the timeline is too long."""
-        last, pages = None, 0
+        path = f"{self._issue(number)}/timeline"
         with self._door.visit() as visit:
-            for page in visit.pages(
-                f"{self._issue(number)}/timeline", {"limit": str(_PAGE)}, most=20, doing="the label"
-            ):
-                pages += 1
-                for one in page:
-                    if one.get("type") == "label" and inside(one, "label", "name") == label:
-                        last = login(inside(one, "user", "login")) if one.get("body") == "1" else ""  # else taken off
-        return last or None if pages < 20 else None
+            pages = visit.pages(path, {"limit": str(_PAGE)}, most=MOST_PAGES, doing="the label")
+            return labelled([reading.step(one, label) for one in page] for page in pages)
 
     def permission(self, login: str) -> Permission:
         """What somebody may do. An account that does not administer the repository is told of its own right alone:

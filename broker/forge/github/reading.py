@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.forge.base import Note, Order
 from broker.forge.github.place import Place
+from broker.forge.labels import Step
 from broker.forge.reading import (
     CheckState,
     Said,
@@ -26,6 +27,8 @@ from broker.wire import Check, Comment, PullRequest, Thread
 
 Foreign = Mapping[str, Any]
 
+_PUT = {"labeled": True, "unlabeled": False}
+_ACTS = (*_PUT, "assigned", "unassigned", "milestoned", "demilestoned", "renamed")  # of somebody who has the issue open
 _ON_PULL = re.compile(r"/pull/\d+#")
 
 
@@ -129,6 +132,14 @@ def _state(item: Foreign) -> CheckState:
         return "success"
     # cancelled, skipped, stale: nothing there to mend
     return "failure" if str(conclusion) in {"failure", "timed_out", "startup_failure"} else "neutral"
+
+
+def step_of(item: Foreign, label: str) -> Step:
+    """One event of an issue."""
+    kind = str(item.get("event"))
+    put = _PUT.get(kind) if inside(item, "label", "name") == label else None
+    by = login(inside(item, "actor", "login")) if kind in _ACTS else ""
+    return Step(by, at(item.get("created_at")), put)
 
 
 def status_of(item: Foreign) -> Check | None:

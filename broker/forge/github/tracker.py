@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from broker.errors import ForgeError
-from broker.forge.base import Note, Permission, Seen
+from broker.forge.base import Labelled, Note, Permission, Seen
 from broker.forge.github import looking
 from broker.forge.github.account import Account
 from broker.forge.github.place import Place
-from broker.forge.github.reading import author, check_of, comment_of, is_bot, note_of, status_of, thread_of
-from broker.forge.reading import MOST_COMMENTS, inside, items, login, number, text
+from broker.forge.github.reading import author, check_of, comment_of, is_bot, note_of, status_of, step_of, thread_of
+from broker.forge.labels import MOST_PAGES, labelled
+from broker.forge.reading import MOST_COMMENTS, inside, items, number, text
 from broker.forge.rest.door import Door, Query, Visit
 from broker.forge.rest.problems import Reason
 from broker.scope import Scope
@@ -62,16 +63,12 @@ class GitHubTracker:
                 return Seen(marks=looking.first_marks(visit, self._place))
             return looking.look(visit, self._place, marks)
 
-    def labelled_by(self, number: int, label: str) -> str | None:
-        """Who put the label on last, after the forge's own record of events."""
-        found: str | None = None
+    def labelled_by(self, number: int, label: str) -> Labelled | None:
+        """Who put the label on last, by the events; None if it was taken off again, or there are too many."""
+        path = self._place.repo("issues", number, "events")
         with self._door.visit() as visit:
-            path = self._place.repo("issues", number, "events")
-            for page in visit.pages(path, {"per_page": 100}, most=_PAGES, doing=f"events of issue {number}"):
-                for event in page:
-                    if event.get("event") == "labeled" and inside(event, "label", "name") == label:
-                        found = login(inside(event, "actor", "login")) or None
-        return found
+            pages = visit.pages(path, {"per_page": _PAGE}, most=MOST_PAGES, doing=f"events of issue {number}")
+            return labelled([step_of(one, label) for one in page] for page in pages)
 
     def permission(self, login: str) -> Permission:
         """Asked of the forge now; none for whoever it does not know here. Raises ForgeError."""

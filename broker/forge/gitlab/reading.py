@@ -9,6 +9,7 @@ from typing import Any
 from broker.errors import ForgeError
 from broker.forge.base import Note, Order, Permission, Visibility
 from broker.forge.gitlab.site import Site
+from broker.forge.labels import Step
 from broker.forge.reading import (
     UNKNOWN,
     CheckState,
@@ -170,6 +171,12 @@ def said(value: Mapping[str, Any]) -> Said:
         path=line(inside(place, "new_path") or inside(place, "old_path"), 1000),
         line=number(inside(place, "new_line")) or number(inside(place, "old_line")),
     )
+
+
+def step(value: Mapping[str, Any], label: str) -> Step:
+    """One of an issue's label events."""
+    put = value.get("action") == "add" if inside(value, "label", "name") == label else None
+    return Step(login(inside(value, "user", "username")), at(value.get("created_at")), put)
 
 
 def remarks(discussion: Mapping[str, Any]) -> list[dict[str, Any]]:

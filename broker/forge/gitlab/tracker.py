@@ -11,11 +11,12 @@ from typing import Any
 
 from broker.errors import AbsentError, ForgeError
 from broker.forge.account import Account
-from broker.forge.base import Note, Permission, Seen
+from broker.forge.base import Labelled, Note, Permission, Seen
 from broker.forge.gitlab import reading
 from broker.forge.gitlab.quick import without_actions
 from broker.forge.gitlab.site import Site
-from broker.forge.reading import MOST_COMMENTS, at, can_log_in, inside, line, login, number, text
+from broker.forge.labels import MOST_PAGES, labelled
+from broker.forge.reading import MOST_COMMENTS, at, can_log_in, line, number, text
 from broker.forge.rest.address import part
 from broker.forge.rest.door import Door, Visit
 from broker.forge.rest.problems import Reason
@@ -100,17 +101,12 @@ class GitLabTracker:
                 found.append(note)
         return found[::-1]
 
-    def labelled_by(self, number: int, label: str) -> str | None:
+    def labelled_by(self, number: int, label: str) -> Labelled | None:
         """Who put the label on the issue last, by its label events; None if it was taken off again."""
         path = f"{self._place(number, pull=False)}/resource_label_events"
-        last, pages = "", 0
         with self._door.visit() as visit:
-            for page in visit.pages(path, {"per_page": str(_PAGE)}, most=20, doing="the label"):
-                pages += 1
-                for one in page:
-                    if inside(one, "label", "name") == label:
-                        last = login(inside(one, "user", "username")) if one.get("action") == "add" else ""
-        return last or None if pages < 20 else None
+            pages = visit.pages(path, {"per_page": str(_PAGE)}, most=MOST_PAGES, doing="the label")
+            return labelled([reading.step(one, label) for one in page] for page in pages)
 
     def permission(self, login: str) -> Permission:
         """What somebody may do by the project's and its groups' memberships; a blocked account nothing."""

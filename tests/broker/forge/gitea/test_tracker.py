@@ -65,7 +65,7 @@ def test_who_labelled_is_the_last_who_put_it_on(here: Remote):
     event("1", "ann")
     event("1", "eve", "other")
     event("1", "eve", kind="comment")
-    assert here.tracker.labelled_by(1, "agent") == "ann"
+    assert here.tracker.labelled_by(1, "agent").by == "ann"
 
 
 def test_a_timeline_of_many_pages_is_read_to_its_end(here: Remote):
@@ -73,7 +73,7 @@ def test_a_timeline_of_many_pages_is_read_to_its_end(here: Remote):
     chatter = [{"type": "comment", "body": "x"}] * 120
     last = {"type": "label", "body": "1", "label": {"name": "agent"}, "user": {"login": "bob"}}
     here.project.timeline[1] = [*chatter, {**last, "user": {"login": "ann"}}, *chatter, last]
-    assert here.tracker.labelled_by(1, "agent") == "bob"
+    assert here.tracker.labelled_by(1, "agent").by == "bob"
 
 
 @pytest.mark.parametrize(("login", "told"), [("ann", "admin"), ("bob", "write"), ("eve", "read"), ("out", "none")])

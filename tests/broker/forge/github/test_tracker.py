@@ -131,8 +131,33 @@ def test_who_labelled_last_is_told(site):
     site.project.labelled(1, "agent", "eve", "unlabeled")
     site.project.labelled(1, "agent", "ann")
     site.project.labelled(1, "bug", "eve")
-    assert site.tracker.labelled_by(1, "agent") == "ann"
+    assert site.tracker.labelled_by(1, "agent").by == "ann"
     assert site.tracker.labelled_by(1, "other") is None
+
+
+def test_nobody_labelled_what_was_taken_off_or_lies_behind_more_events_than_are_read(site):
+    """An issue's author may rename it as often as they like."""
+    site.project.issue("T", "B", "eve")
+    site.project.labelled(1, "agent", "ann")
+    assert site.tracker.labelled_by(1, "agent").by == "ann"
+    events = site.project.events[1]
+    events.extend({**events[0], "event": "renamed", "label": None, "actor": {"login": "eve"}} for _ in range(2000))
+    site.project.labelled(1, "agent", "tri")
+    assert site.tracker.labelled_by(1, "agent") is None
+    del events[1:]
+    site.project.labelled(1, "agent", "tri", "unlabeled")
+    assert site.tracker.labelled_by(1, "agent") is None
+
+
+def test_who_labelled_is_told_with_the_last_that_they_did_there(site):
+    site.project.issue("T", "B", "eve")
+    site.project.labelled(1, "agent", "ann")
+    one = site.project.events[1][0]
+    one["created_at"] = "2026-01-01T00:00:00Z"
+    for second, kind, by in ((10, "milestoned", "ann"), (20, "referenced", "ann"), (30, "renamed", "eve")):
+        act = {**one, "event": kind, "label": None, "actor": {"login": by}, "created_at": f"2026-01-01T00:00:{second}Z"}
+        site.project.events[1].append(act)
+    assert site.tracker.labelled_by(1, "agent").at == 1_767_225_610
 
 
 @pytest.mark.parametrize(

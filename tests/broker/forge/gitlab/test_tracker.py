@@ -95,7 +95,7 @@ def test_who_labelled_is_the_last_who_put_it_on(here: Remote):
     assert here.tracker.labelled_by(1, "agent") is None
     event("add", "ann")
     event("add", "eve", "other")
-    assert here.tracker.labelled_by(1, "agent") == "ann"
+    assert here.tracker.labelled_by(1, "agent").by == "ann"
 
 
 def test_a_label_that_is_gone_from_its_event_names_nobody(here: Remote):

@@ -15,7 +15,7 @@ from broker.wire import Comment, Thread
 MAX_TEXT = 48_000  # characters of an issue and what was said to it
 MAX_WORDS = 8_000  # of one comment
 DAY = 86_400.0
-AT_ONCE = 5.0  # seconds: forges write one act down at several times
+AT_ONCE = 2.0  # seconds: forges write one act down at more than one time
 MARKER = "<!-- swarm:"  # begins every hidden line of the broker's own comments
 
 _RANKS: tuple[Permission, ...] = ("none", "read", "triage", "write", "maintain", "admin")

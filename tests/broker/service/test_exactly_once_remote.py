@@ -114,6 +114,21 @@ def test_a_passing_word_of_gits_is_no_verdict(afar, status):
 
 
 @pytest.mark.slow
+def test_a_pull_request_that_is_said_to_be_there_and_not_shown_is_looked_for_again(afar):
+    """Lists lag behind: it may be the broker's own, whose answer was lost."""
+    afar.grant()
+    words = {
+        "message": "Validation Failed",
+        "errors": [{"message": "A pull request already exists for team:swarm/t1."}],
+    }
+    afar.remote.project.faults.append(Fault(method="POST", path=NEW_PULL, status=422, body=words))
+    with pytest.raises(ForgeError) as caught:
+        afar.offer()
+    assert (caught.value.reason, caught.value.uncertain) == ("duplicate", True)
+    afar.assert_once(afar.offer())
+
+
+@pytest.mark.slow
 def test_an_update_moves_the_one_pull_request_forward_and_gives_it_new_words(afar):
     first = afar.offer()
     second = afar.offer("newer\n", on=first.commit, id="u", update=True, title="Better", body="Because.")

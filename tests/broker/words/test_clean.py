@@ -266,6 +266,7 @@ def test_commonmark_reads_no_html_link_or_image_in_it(words):
         assert not kinds & {"html_block", "html_inline", "link_open", "image"}, (kinds, cleaned)
 
 
+@example("1.\t/users")
 @given(_NASTY)
 def test_gitlabs_last_door_has_nothing_to_refuse(words):
     for cleaned in (clean(words, GITLAB), plain(words, GITLAB), title(words, GITLAB)):

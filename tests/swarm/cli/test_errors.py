@@ -93,7 +93,7 @@ def test_no_broker(installation, swarm, tmp_path: Path) -> None:
     daemon = f'socket = "{installation.folder}/daemon.sock"'
     path = settings(tmp_path, lambda text: text.replace('socket = "daemon.sock"', daemon))
     ran = swarm("submit", "deliver it", "-c", str(path))
-    shown_well(ran, 5, f"the broker does not answer at {tmp_path}/broker.sock", "swarm-broker serve")
+    shown_well(ran, 5, f"the broker does not answer at {tmp_path}/person.sock", "swarm-broker serve")
 
 
 def test_an_unknown_repository(installation) -> None:

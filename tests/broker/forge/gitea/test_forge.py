@@ -33,7 +33,7 @@ def test_owner_name_and_api_follow_from_the_address():
 
 @pytest.mark.parametrize("url", ["https://git.example.org", "https://git.example.org/web", "https://x.org/../b"])
 def test_an_address_that_names_no_repository_is_refused(url):
-    with pytest.raises((ConfigError, ValueError), match="names no repository|no address of a repository"):
+    with pytest.raises((ConfigError, ValueError), match=r"names no repository|no address of a repository"):
         site("web", settings(url=url))
 
 

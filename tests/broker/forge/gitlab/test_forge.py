@@ -36,7 +36,7 @@ def test_an_installation_in_a_folder_is_told_by_its_api():
 
 @pytest.mark.parametrize("url", ["https://git.example.org", "https://git.example.org/web", "https://x.org/a/../b"])
 def test_an_address_that_names_no_project_is_refused(url):
-    with pytest.raises((ConfigError, ValueError), match="names no project|no address of a repository"):
+    with pytest.raises((ConfigError, ValueError), match=r"names no project|no address of a repository"):
         site("web", settings(url=url))
 
 

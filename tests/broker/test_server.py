@@ -508,7 +508,7 @@ def test_a_broken_log_stops_the_start_with_its_line(running):
 def test_a_state_folder_that_others_can_enter_stops_the_start(make_running):
     running = make_running()
     (running.folder / "state").mkdir(mode=0o755)
-    assert "must belong to the broker's user alone" in start_fails(running)
+    assert "can be entered by other users: chmod 700" in start_fails(running)
 
 
 def test_a_state_folder_that_cannot_be_made_stops_the_start_with_the_mend(make_running):
@@ -528,7 +528,7 @@ def test_a_socket_folder_that_others_can_write_stops_the_start(make_running):
     running = make_running()
     (running.folder / "run").mkdir()
     (running.folder / "run").chmod(0o777)
-    assert "put a socket of their own there" in start_fails(running)
+    assert "run: chmod go-w" in start_fails(running)
 
 
 def test_a_socket_left_by_a_killed_broker_is_replaced(running):
@@ -552,7 +552,9 @@ def test_the_socket_is_open_to_all_or_to_one_group(running, make_running):
 
 
 def test_an_unknown_group_is_named(make_running):
-    assert "there is no group 'no-such-group'" in start_fails(make_running(more='socket_group = "no-such-group"'))
+    assert "no-such-group is no group of this machine" in start_fails(
+        make_running(more='socket_group = "no-such-group"')
+    )
 
 
 def test_a_socket_that_another_broker_bound_meanwhile_stays(running):

@@ -193,11 +193,10 @@ class GitHubForge:
         with self._door.visit() as visit:
             return tuple(examined(visit, self._place, prefix))
 
-    def merge(self, number: int, by: str) -> PullRequest:  # noqa: ARG002
-        """Never: a person merges on the forge."""
-        raise ConflictError(
-            f"the broker merges nothing on {self._place.api.host}", f"merge pull request {number} there"
-        )
+    def merge(self, number: int, by: str) -> PullRequest:
+        """Never: people merge, on the forge. Raises AbsentError and ConflictError."""
+        where = self.pull(number).url
+        raise ConflictError(f"the broker does not merge on a forge; {by} may", f"merge it there: {where}")
 
 
 def _of_another(number: int, branch: str) -> ForgeError:

@@ -16,6 +16,8 @@ from broker.gitdir import GitDir
 from broker.mirror import Mirror
 from broker.testing import PretendForge
 
+pytestmark = pytest.mark.slow
+
 
 class Bench:
     """A forge with branches of a test's choice, and the broker's mirror of it."""

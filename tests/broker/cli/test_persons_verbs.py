@@ -9,6 +9,8 @@ import pytest
 
 from broker.wire import Grant
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def granted(swarm_broker):

@@ -19,6 +19,8 @@ from broker.errors import AbsentError
 from broker.provenance.chain import object_id
 from broker.wire import Grant
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="session")
 def _names():

@@ -11,6 +11,8 @@ from tests.forges.remote import NEW_PULL, REMOTE_KINDS
 from tests.forges.stand_in import TOKEN, Fault
 from tests.forges.whole import MakeWhole, Whole
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "Closes #7.\n\n/merge\n/approve\n/label ~security\n> /close\n@ann <!-- hidden --> ![x](http://evil/x.png)"
 
 

@@ -12,6 +12,8 @@ import pytest
 from broker.judge.crafted import Crafted, blob, commit, pack, tree
 from broker.wire import Receipt, Refusal
 
+pytestmark = pytest.mark.slow
+
 NULL = bytes(range(256)) * 3
 TOGETHER = {
     "crlf": {"src/dos.txt": b"one\r\ntwo\r\n"},

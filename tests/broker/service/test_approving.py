@@ -13,6 +13,8 @@ from broker.server import build
 from broker.testing import PretendTracker
 from broker.wire import Receipt, Refusal
 
+pytestmark = pytest.mark.slow
+
 PROTECTED = {"package.json": b"{}\n"}
 
 

@@ -15,6 +15,8 @@ from broker.testing import PretendTracker
 from broker.wire import Receipt
 from tests.broker.service.dying import MOMENTS, NAMES, Fatal, Killed
 
+pytestmark = pytest.mark.slow
+
 CALLS = ("head", "find", "push", "open", "dress", "report")
 QUICK_ROWS = [(name, "end", "before") for name in ("branch", "pull-request", "provenance")]
 # What can be told apart from outside is quick; that a row which nobody saw changes nothing is proved in the long run.

@@ -9,6 +9,8 @@ from broker.outbox.rows import Approved
 from broker.person_wire import Approval
 from broker.wire import MirrorRequest, Receipt
 
+pytestmark = pytest.mark.slow
+
 MORE = {"src/more.py": b"more = 1\n"}
 
 

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def change(house, proposal="t1-p"):
     return house.service.proposals.kept(proposal).change

@@ -16,6 +16,8 @@ from broker.service.service import assemble
 from broker.testing import PretendTracker
 from broker.wire import Receipt, Waiting
 
+pytestmark = pytest.mark.slow
+
 
 def stop(house, *, stopped=True, repository="demo"):
     house.service.stops.set(StopRequest(repository=repository, stopped=stopped, reason="holidays"), by_uid=7)

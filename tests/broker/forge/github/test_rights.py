@@ -19,6 +19,8 @@ from tests.broker.forge.github.conftest import Site
 from tests.forges.github_stand_in import GitHubStandIn
 from tests.forges.stand_in import TOKEN
 
+pytestmark = pytest.mark.slow
+
 MARKER = "<!-- swarm:status=t1 -->"
 DRESSING = Dressing(labels=("agent",), reviewers=("bob",), assignees=("ann",))
 

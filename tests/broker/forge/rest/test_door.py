@@ -123,6 +123,7 @@ def test_pages_stay_on_their_host_and_path(ask):
     assert [path for _, path, _ in server.asked] == ["/api/x", "/api/x?page=2", "/api/x?page=2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["per_page", "limit"])
 @pytest.mark.parametrize("page", [100, 20, 50])
 def test_what_anybody_wrote_stops_no_list(ask, size, page):

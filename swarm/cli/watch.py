@@ -43,7 +43,7 @@ async def _follow(client: DaemonClient, task: str, on: Show) -> TaskView:
     async with client:
         first = await client.task(task)
         on.state(first)
-        looking = asyncio.create_task(_look(client, first.task.id, on))
+        looking = asyncio.create_task(_look(client, first.task.id, on, asyncio.current_task()))
         try:
             async with aclosing(client.follow(first.task.id)) as steps:
                 async for step in steps:
@@ -56,8 +56,12 @@ async def _follow(client: DaemonClient, task: str, on: Show) -> TaskView:
         return await client.task(first.task.id)
 
 
-async def _look(client: DaemonClient, task: str, on: Show) -> None:
+async def _look(client: DaemonClient, task: str, on: Show, watcher: asyncio.Task[TaskView] | None) -> None:
     """Show how the task stands, over and over; a daemon that is away is the business of whoever reads the steps."""
     while True:
         await asyncio.sleep(PERIOD)
+        if watcher is not None and watcher.cancelling():
+            # Seen under load: a library on the way keeps a Ctrl-C to itself. Asked once more, not counted twice.
+            watcher.uncancel()
+            watcher.cancel()
         on.state(await client.task(task))

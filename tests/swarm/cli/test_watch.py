@@ -8,6 +8,7 @@ import pty
 import select
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -104,3 +105,50 @@ def test_a_plain_terminal_is_left_plain(installation, name: str) -> None:
     os.close(ours)
     assert done.returncode == 0
     assert "\x1b[3" not in seen
+
+
+DEAF = """
+import asyncio, os, signal, sys
+import typer
+from swarm.cli.live import Json
+from swarm.cli.watch import until_end
+from swarm.types import TaskView
+
+VIEW = TaskView.model_validate_json(sys.argv[1])
+
+
+class Deaf:
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def task(self, _task):
+        return VIEW
+
+    async def follow(self, _task):
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+        await asyncio.sleep(60)
+        yield
+
+
+try:
+    until_end(Deaf(), VIEW.task.id, Json())
+except typer.Exit as left:
+    sys.exit(left.exit_code)
+"""
+
+
+def test_a_ctrl_c_that_was_lost_on_the_way_is_heard_all_the_same(installation) -> None:
+    ran = installation.run("submit", "hold the line", "--json")
+    task = json.loads(ran.out)["task"]["id"]
+    command = [sys.executable, "-c", DEAF, ran.out]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    installation.run("cancel", task)
+    assert f"task {task} goes on" in done.stderr
+    assert done.returncode == 130, done.stderr

@@ -257,7 +257,8 @@ class Stage:
         """One call; a body that is no JSON object is told by its length."""
         connection = _UnixConnection(where, 60)
         try:
-            connection.request(verb, path, body=body, headers=dict(headers or {}))
+            with suppress(BrokenPipeError, ConnectionResetError):  # turned down before all of it was sent
+                connection.request(verb, path, body=body, headers=dict(headers or {}))
             answer = connection.getresponse()
             said = answer.read()
         finally:

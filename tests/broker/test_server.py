@@ -172,11 +172,18 @@ def test_sigterm_ends_calmly_and_a_restart_goes_on(running):
         assert {"start", "stop"} <= {entry.event for entry in client.log(0).entries}
 
 
-def test_a_call_in_flight_is_finished_before_the_end(running):
+def test_a_call_in_flight_is_finished_before_the_end(make_running, tmp_path):
+    hook, begun = tmp_path / "hook", tmp_path / "begun"
+    hook.write_text(f"#!/bin/sh\ntouch {begun}\nsleep 1\n")
+    hook.chmod(0o755)
+    running = make_running()
+    running.config.write_text(running.config.read_text() + f'policy.hook = ["{hook}"]\n')
+    running.start()
     body = running.proposal()
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(running.call, "POST", "/v1/propose", body)
-        time.sleep(0.1)
+        while not begun.exists() and not answer.done():
+            time.sleep(0.02)
         running.end()
         assert answer.result().status_code == 200
 

@@ -98,7 +98,7 @@ def malformed_trees(stage: Stage) -> str:
     for name, entries in shapes.items():
         needed = [PAYLOAD, tree()] if name == "empty folder" else [PAYLOAD]
         answer = stage.plant(*entries, objects=needed, in_order=name != "unsorted")
-        said.append(stopped(answer, "bad-tree", "pack-rejected", "unreadable"))
+        said.append(stopped(answer, "bad-tree", "pack-rejected", "foreign-object"))
     return f"{len(shapes)} shapes, {both(*said)}"
 
 

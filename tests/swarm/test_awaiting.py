@@ -16,6 +16,8 @@ from swarm.errors import BrokerError, BrokerUnreachableError
 from swarm.types import TaskState, TaskView
 from tests.swarm.conftest import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 S = TaskState
 
 

@@ -12,6 +12,8 @@ import pytest
 from broker.audit import Audit
 from broker.wire import decode_proposal, encode_proposal
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -13,6 +13,8 @@ from broker.scope import Scope
 from tests.forges.github_stand_in import APP_TOKEN, BOT, limited
 from tests.forges.stand_in import Fault
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_is_absent_is_told_from_what_is_hidden(site, make_site):
     assert site.forge.head("main") == site.project.base

@@ -81,9 +81,11 @@ class Judging:
         if rejected := take(store, case.pack, policy):
             return Inspection((), rejected)
         desk = self._desk
-        return inspect(
-            store, case.ward.mirror.git, proposal.base_commit, proposal.tree, policy, desk.scanner, desk.watch
-        )
+
+        def watch(where: str, content: bytes) -> bool:
+            return desk.watch(f"{where} in proposal {proposal.id} of {case.ward.name}", content)
+
+        return inspect(store, case.ward.mirror.git, proposal.base_commit, proposal.tree, policy, desk.scanner, watch)
 
     def _rights(self, case: Case) -> list[Finding]:
         return [found for found in (self._grants.withdrawn(case.rights), self._grants.leak(case.rights)) if found]

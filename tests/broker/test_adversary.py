@@ -254,6 +254,6 @@ def test_the_planted_credential_stops_everything_when_the_coordinator_brings_it_
     log = again.call("GET", "/v1/log", people=True).json()["entries"]
     seen = [entry["fields"]["where"] for entry in log if entry["event"] == "canary-seen"]
     assert f"uid {os.getuid()}" in seen[0]
-    assert "content of c.txt" in seen[1]
+    assert "content of c.txt in proposal packed" in seen[1]
     assert not any("packed" in ref for ref in again.project.bare.refs())
     assert planted not in json.dumps(log) + again.log.read_text()

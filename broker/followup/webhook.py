@@ -35,7 +35,11 @@ class Webhook:
     """
 
     def __init__(
-        self, secret: Callable[[], bytes], names: Callable[[], Collection[str]], hint: Callable[[str], None]
+        self,
+        secret: Callable[[], bytes],
+        names: Callable[[], Collection[str]],
+        hint: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._secret = secret
         self._names = names
@@ -43,7 +47,8 @@ class Webhook:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._room = BURST
-        self._at = time.monotonic()
+        self._clock = clock
+        self._at = clock()
 
     def app(self) -> Starlette:
         """The application."""
@@ -67,7 +72,7 @@ class Webhook:
         return Response(status_code=204)
 
     def _has_room(self) -> bool:
-        now = time.monotonic()
+        now = self._clock()
         self._room = min(BURST, self._room + (now - self._at) * PER_SECOND)
         self._at = now
         if self._room < 1:

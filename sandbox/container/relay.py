@@ -8,6 +8,7 @@ import os
 import shutil
 import ssl
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.container.address import Address
@@ -68,6 +69,13 @@ class TcpRelay:
     ) -> None:
         """One connection to its end. TLS has no half-close here, so the end of either direction is the end of both."""
         far: asyncio.StreamWriter | None = None
+        answered = False
+
+        def hear() -> None:
+            nonlocal answered
+            if not answered:
+                answered, self._why = True, ""
+
         try:
             if len(self._tasks) > _CONNECTIONS:
                 self._why = f"more than {_CONNECTIONS} connections at a time"
@@ -77,18 +85,13 @@ class TcpRelay:
                 back, far = await asyncio.open_connection(
                     self._address.host, self._address.port, ssl=context, server_hostname=name
                 )
-            pumps = [asyncio.create_task(_pump(reader, far)), asyncio.create_task(_pump(back, writer))]
-            try:
-                done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-                for pump in done:
-                    pump.result()
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
-            self._why = ""
+            to_engine = asyncio.create_task(_pump(reader, far))
+            to_us = asyncio.create_task(_pump(back, writer, hear))
+            await _until_either_ends(to_engine, to_us, back)
+            if not answered and not to_us.cancelled():
+                raise ConnectionResetError
         except (OSError, ssl.SSLError, TimeoutError) as error:
-            self._why = explained(error, self._address)
+            self._why = explained(error, self._address, answered=answered)
         finally:
             for side in (writer, far):
                 if side is not None:
@@ -97,10 +100,30 @@ class TcpRelay:
                         await asyncio.wait_for(asyncio.shield(side.wait_closed()), 2)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Callable[[], None] = lambda: None
+) -> None:
     while data := await reader.read(_CHUNK):
+        hear()
         writer.write(data)
         await writer.drain()
+
+
+async def _until_either_ends(
+    to_engine: asyncio.Task[None], to_us: asyncio.Task[None], back: asyncio.StreamReader
+) -> None:
+    """End both when one has ended. Raises what ended them, what the engine said before what our own writing met."""
+    pumps = (to_engine, to_us)
+    try:
+        done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+    if (told := back.exception()) is not None:
+        raise told
+    for pump in done:
+        pump.result()
 
 
 def _tls(address: Address) -> ssl.SSLContext:
@@ -122,20 +145,31 @@ def _tls(address: Address) -> ssl.SSLContext:
     return context
 
 
-def explained(error: Exception, address: Address) -> str:
-    """Why a connection failed, and what to do."""
+def explained(error: Exception, address: Address, *, answered: bool) -> str:
+    """Why a connection failed, and what to do. ``answered``: whether the engine had sent anything on it.
+
+    A TLS 1.3 server judges our certificate after our handshake is over (RFC 8446, 4.4): what we see of its refusal is
+    an alert or, where the alert is lost in the reset that follows it, no more than the end of the connection.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message}); mend: the engine's certificate must name "
             f"{address.host} and be signed by {address.certificates}/ca.pem"
         )
-    if isinstance(error, ssl.SSLError):
-        return (
-            f"TLS failed ({error.reason or error}); mend: the engine must speak TLS on port {address.port} and trust "
-            f"the authority that signed {address.certificates}/cert.pem"
-        )
     if isinstance(error, TimeoutError):
         return f"port {address.port} of {address.host} does not answer; mend: is the machine up, and let through?"
+    ended = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError) and not answered
+    if isinstance(error, ssl.SSLError) or (ended and address.kind == "tls"):
+        reason = "it ended the connection before any answer" if ended else getattr(error, "reason", None) or error
+        return (
+            f"TLS failed ({reason}); mend: the engine must speak TLS on port {address.port} and trust "
+            f"the authority that signed {address.certificates}/cert.pem"
+        )
+    if ended:
+        return (
+            f"port {address.port} of {address.host} ended the connection before any answer; mend: is its engine up? "
+            "one that asks for TLS needs DOCKER_TLS_VERIFY=1"
+        )
     return f"{_plain(error, address)}; mend: is its engine up?"
 
 

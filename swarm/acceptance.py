@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from swarm.config import Settings, no_strategy
 from swarm.config_text import nearest
 from swarm.errors import TaskError
-from swarm.rows import Plan
+from swarm.store.rows import Plan
 from swarm.types import TaskRequest
 
 

@@ -34,8 +34,8 @@ from swarm import pool_door
 from swarm.coordinator import Coordinator
 from swarm.errors import IllegalMoveError, StoreError, SwarmError, TaskError, TaskNotFoundError
 from swarm.pool_door import Servers
-from swarm.rows import Plan
-from swarm.store import Store
+from swarm.store.rows import Plan
+from swarm.store.store import Store
 from swarm.types import DaemonHealth, DaemonStatus, Failure, Step, TaskRequest, TaskState, TaskView
 
 HEARTBEAT = 10.0  # seconds between comments on a quiet stream, so that both ends notice a dead connection

@@ -20,11 +20,11 @@ from swarm.delivery import BrokerClient, Offer, compose, mirror_request
 from swarm.engine import Engine
 from swarm.errors import BrokerError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
-from swarm.journal import surviving
 from swarm.ledger import BudgetLedger
 from swarm.rooms import Rooms, Tree
-from swarm.rows import Claim
-from swarm.store import Store
+from swarm.store.journal import surviving
+from swarm.store.rows import Claim
+from swarm.store.store import Store
 from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
 from swarm.work import Chat, Models, Strategy, Work, unnoted
 from swarm.workroom import SAVE_LIMIT, Quota, Room, salvage_ref, save_quietly, sealed_facts, work_in

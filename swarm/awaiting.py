@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from swarm.delivery import BrokerClient
 from swarm.errors import BrokerError, BrokerUnreachableError
-from swarm.rows import Held
-from swarm.store import Store
+from swarm.store.rows import Held
+from swarm.store.store import Store
 from swarm.types import TaskView
 
 LOOK = 2.0  # seconds between two rounds

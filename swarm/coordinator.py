@@ -14,8 +14,8 @@ from swarm.engine import Ended, Engine
 from swarm.errors import StaleClaimError
 from swarm.faults import broken
 from swarm.ledger import BudgetLedger
-from swarm.rows import Claim, Held, Plan, Settlement
-from swarm.store import Store
+from swarm.store.rows import Claim, Held, Plan, Settlement
+from swarm.store.store import Store
 from swarm.types import AttemptResult, Conclusion, Failure, Fault, Outcome, TaskRequest, TaskState, TaskView
 
 CANCEL_PATIENCE = 20.0  # seconds that a caller waits to see a cancelled attempt tidy up

@@ -23,7 +23,7 @@ from dbos import error as dbos_error
 from sqlalchemy import event
 
 from swarm.errors import StoreError
-from swarm.schema import keep_private
+from swarm.store.schema import keep_private
 
 Flow = Callable[[str], Coroutine[Any, Any, str]]
 Act = Callable[[], Coroutine[Any, Any, str]]

@@ -17,8 +17,8 @@ from pydantic import Field, ValidationError
 from swarm.delivery import BrokerClient, NoteState
 from swarm.errors import BrokerError, IllegalMoveError, SwarmError, TaskError, TaskNotFoundError
 from swarm.prompts import wanted_of_issue, wanted_of_pull
-from swarm.rows import Plan
-from swarm.store import Store
+from swarm.store.rows import Plan
+from swarm.store.store import Store
 from swarm.types import Budget, Frozen, Happening, Spent, TaskRequest, TaskState, TaskView
 
 WAIT = 25.0  # seconds that the broker may keep a question for events

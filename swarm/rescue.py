@@ -16,8 +16,8 @@ from sandbox.register import UNSURE
 from sandbox.trees.sealing import Furniture
 from sandbox.trees.workspace import Workspace
 from sandbox.types import LeftBehind
-from swarm.rows import Kept
-from swarm.store import Store
+from swarm.store.rows import Kept
+from swarm.store.store import Store
 from swarm.types import Attempt, Step
 from swarm.workroom import SAVE_LIMIT, salvage_ref, salvage_words
 

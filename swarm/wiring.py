@@ -38,8 +38,8 @@ from swarm.followup import Followup
 from swarm.models import Models
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
-from swarm.rows import Claim, Plan
-from swarm.store import Store
+from swarm.store.rows import Claim, Plan
+from swarm.store.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
 from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
 from swarm.ways_out import ways_out

@@ -14,8 +14,8 @@ from sandbox.types import MIB, SealedTree
 from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
 from swarm.ledger import BudgetLedger
-from swarm.rows import Claim, Kept
-from swarm.store import Store
+from swarm.store.rows import Claim, Kept
+from swarm.store.store import Store
 from swarm.types import AttemptResult, Conclusion, Ending, Sealed
 from swarm.work import Strategy, Work
 

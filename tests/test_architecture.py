@@ -50,7 +50,7 @@ SQL = re.compile(
     r"\s*(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA)\b",
     re.DOTALL,
 )
-SQL_FILES = {f"swarm/{name}.py" for name in ("store", "journal", "rows", "schema", "views")}
+SQL_FILES = {f"swarm/store/{name}.py" for name in ("store", "journal", "rows", "schema", "views", "database")}
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables
     "broker/outbox/store.py",  # what the broker keeps

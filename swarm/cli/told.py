@@ -1,4 +1,4 @@
-"""Journal lines in words, one sentence a kind (the kinds are listed in `swarm.journal`): pure, foreign text cleaned."""
+"""Journal lines in words, one sentence a kind (they are listed in `swarm.store.journal`): foreign text is cleaned."""
 
 from __future__ import annotations
 

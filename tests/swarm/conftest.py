@@ -34,8 +34,8 @@ from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.rooms import Rooms
-from swarm.rows import Claim, Plan
-from swarm.store import Store
+from swarm.store.rows import Claim, Plan
+from swarm.store.store import Store
 from swarm.types import Budget, Conclusion, Step, TaskRequest, TaskState, TaskView
 from swarm.work import Models, Work
 

@@ -13,8 +13,8 @@ from swarm.delivery import BrokerClient
 from swarm.errors import BrokerError, BrokerUnreachableError, TaskError
 from swarm.followup import Followup, left
 from swarm.prompts import quoted, wanted_of_issue
-from swarm.rows import Plan
-from swarm.store import Store
+from swarm.store.rows import Plan
+from swarm.store.store import Store
 from swarm.types import Budget, Happening, Spent, TaskRequest, TaskState, TaskView
 from tests.swarm.conftest import GOOD, git
 

@@ -19,8 +19,8 @@ from sandbox.trees.workspace import Workspace
 from sandbox.types import LeftBehind
 from swarm.errors import TaskNotFoundError
 from swarm.rescue import Rescuer, place_of
-from swarm.rows import Claim, Kept, Plan, Settlement
-from swarm.store import Store
+from swarm.store.rows import Claim, Kept, Plan, Settlement
+from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, Step, TaskRequest, TaskState
 from swarm.workroom import salvage_ref
 from tests.swarm.conftest import GOOD, bare_repository, git

@@ -7,7 +7,7 @@ import asyncio
 from sandbox.testing import ScriptedBackend
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SealedTree
-from swarm.rows import Claim, Kept
+from swarm.store.rows import Claim, Kept
 from swarm.types import Attempt, Budget, Spent, Task, TaskRequest
 from swarm.workroom import Quota, Room
 from tests.swarm.conftest import bare_repository, git

@@ -30,8 +30,8 @@ from swarm.config_file import VARIABLE, load
 from swarm.coordinator import Coordinator
 from swarm.engine import Ended, Flow
 from swarm.ledger import BudgetLedger
-from swarm.rows import Claim, Kept, Plan
-from swarm.store import Store
+from swarm.store.rows import Claim, Kept, Plan
+from swarm.store.store import Store
 from swarm.types import (
     AttemptResult,
     BrokerView,

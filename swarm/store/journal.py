@@ -36,7 +36,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from swarm.schema import steps
+from swarm.store.schema import steps
 from swarm.types import Step
 
 

@@ -6,26 +6,21 @@ makes, so a worker that was replaced can no longer change anything, and a final 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import sqlalchemy as sa
 
-from swarm import journal, lifecycle, rows, views
+from swarm import lifecycle
 from swarm.errors import IllegalMoveError, StoreError
-from swarm.rows import Claim, Held, Kept, Plan, Row, Settlement
-from swarm.schema import attempts, open_engine, tasks
+from swarm.store import journal, rows, views
+from swarm.store.database import Database
+from swarm.store.rows import Claim, Held, Kept, Plan, Row, Settlement
+from swarm.store.schema import attempts, tasks
 from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
-
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 
 class Store:
@@ -35,17 +30,16 @@ class Store:
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._engine = open_engine(path)
+        self._db = Database(path, clock=clock)
         self._clock = clock
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self.bell = journal.Bell()
+        self._do, self._note = self._db.do, self._db.note
+        self.bell = self._db.bell
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self._thread.shutdown)
-        self._engine.dispose()
+        await self._db.close()
 
     # Tasks in
 
@@ -300,7 +294,7 @@ class Store:
         """Write down what an attempt has spent so far. Returns at once; anything written later is later on disk too."""
         counts = {"steps": spent.steps, "tokens": spent.tokens, "wall": spent.wall}
         query = attempts.update().where(attempts.c.id == attempt).values(**counts)
-        self._thread.submit(self._transact, lambda connection: connection.execute(query)).add_done_callback(_complain)
+        self._db.soon(lambda connection: connection.execute(query))
 
     # Questions
 
@@ -396,29 +390,3 @@ class Store:
         connection.execute(attempts.update().where(attempts.c.id == attempt).values(salvage=kept.ref))
         data = {"ref": kept.ref, "tree": kept.tree, "sandbox": kept.sandbox}
         self._note(connection, task, "salvage", data, attempt=attempt)
-
-    def _note(
-        self, connection: sa.Connection, task: str, kind: str, data: dict[str, Any], *, attempt: str | None = None
-    ) -> Step:
-        step = Step(task=task, attempt=attempt, seq=0, at=self._clock(), kind=kind, data=data)
-        return journal.append(connection, step)
-
-    async def _do(self, act: Callable[[sa.Connection], T], *, ring: Callable[[T], str | None] = lambda _: None) -> T:
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, act)
-        if task := ring(found):
-            self.bell.ring(task)
-        return found
-
-    def _transact(self, act: Callable[[sa.Connection], T]) -> T:
-        try:
-            with self._engine.begin() as connection:
-                return act(connection)
-        except sa.exc.DatabaseError as error:
-            raise StoreError(
-                f"the database failed: {error.orig}", "is the disk full, or the state folder gone?"
-            ) from error
-
-
-def _complain(future: Future[Any]) -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
-        log.error("the budget could not be written down: %s", error)

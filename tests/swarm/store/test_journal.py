@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from swarm.journal import Bell, surviving
+from swarm.store.journal import Bell, surviving
 from swarm.types import Step
 
 

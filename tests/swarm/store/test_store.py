@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from swarm.errors import IllegalMoveError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
-from swarm.rows import Claim, Kept, Plan, Settlement
-from swarm.schema import VERSION
-from swarm.store import Store
+from swarm.store.rows import Claim, Kept, Plan, Settlement
+from swarm.store.schema import VERSION
+from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, Ending, Sealed, Spent, TaskRequest, TaskState, TaskView
 
 PLAN = Plan(budget=Budget(), tier="small", strategy="auto")
@@ -308,8 +308,8 @@ class TestBadFiles:
 def test_every_statement_goes_through_a_transaction_that_writes_from_its_start(tmp_path: Path) -> None:
     store = Store(tmp_path / "swarm.db")
     seen: list[str] = []
-    sa.event.listen(store._engine, "before_cursor_execute", lambda *args: seen.append(args[2]))
+    sa.event.listen(store._db._engine, "before_cursor_execute", lambda *args: seen.append(args[2]))
     store._transact(lambda connection: connection.exec_driver_sql("SELECT 1"))
     assert seen[0] == "BEGIN IMMEDIATE"
     store._thread.shutdown()
-    store._engine.dispose()
+    store._db._engine.dispose()

@@ -9,8 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from swarm import journal
-from swarm.schema import attempts, tasks
+from swarm.store import journal
+from swarm.store.schema import attempts, tasks
 from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState, TaskView
 
 

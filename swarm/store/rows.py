@@ -7,9 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from swarm import lifecycle, views
+from swarm import lifecycle
 from swarm.errors import StaleClaimError, TaskError, TaskNotFoundError
-from swarm.schema import attempts, tasks
+from swarm.store import views
+from swarm.store.schema import attempts, tasks
 from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState
 
 Row = sa.Row[Any]

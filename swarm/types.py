@@ -41,6 +41,10 @@ class TaskState(StrEnum):
         return self not in {TaskState.QUEUED, TaskState.RUNNING, TaskState.DELIVERING}
 
 
+FailureKind = Literal["infrastructure", "model", "agent", "policy", "person"]
+"""Whose doing a bad end was: faults of the first two are retried on one budget, an agent's never blindly."""
+
+
 class Phase(StrEnum):
     """The coarse steps of an attempt, each of them a durable step of the engine."""
 
@@ -90,6 +94,18 @@ class TaskRequest(Frozen):
     follows: TaskId | None = Field(
         default=None, description="the task whose pull request is worked on further; the capability is that task's"
     )
+    priority: int = Field(default=50, ge=0, le=100, description="larger is sooner; waiting makes up for less of it")
+    needs: tuple[TaskId, ...] = Field(
+        default=(), max_length=50, description="tasks to be delivered first, whose results it is told"
+    )
+    mutex: str | None = Field(
+        default=None, min_length=1, max_length=200, description="no two tasks with the same word run at a time"
+    )
+    requires: tuple[str, ...] = Field(
+        default=(), max_length=20, description="labels that its host must have, as gpu or arch=aarch64"
+    )
+    expires: float | None = Field(default=None, gt=0, description="seconds after which it leaves the queue unclaimed")
+    batch: str | None = Field(default=None, max_length=100, description="name of the batch that it came in")
 
 
 class Task(Frozen):

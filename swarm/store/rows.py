@@ -23,6 +23,10 @@ class Plan:
     budget: Budget
     tier: str
     strategy: str
+    user: str = ""
+
+
+AGEING = 60.0  # seconds in the queue that make up for one point of priority
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,20 @@ class Held:
     proposal: str
     kind: str
     since: float
+
+
+def rank(queued: float, priority: int) -> float:
+    """Where a task stands in the queue, smaller is sooner: its time, moved forward by its priority.
+
+    Since waiting counts for everyone alike, it never changes, and an index keeps the queue in order.
+    """
+    return queued - priority * AGEING
+
+
+def root_of(connection: sa.Connection, task: str | None) -> str | None:
+    """The first task of a task's lineage; None for no task, or one that is not known."""
+    found = connection.execute(sa.select(tasks.c.root).where(tasks.c.id == task)).scalar_one_or_none() if task else None
+    return str(found) if found else None
 
 
 def held_of(task: Row, attempt: Row) -> Held | None:

@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from swarm.errors import StoreError
 
-VERSION = 1
+VERSION = 2
 BUSY = 30_000  # milliseconds that a writer waits for another process's transaction
 
 metadata = sa.MetaData()
@@ -34,8 +34,31 @@ tasks = sa.Table(
     sa.Column("queued", sa.Float, nullable=False),
     sa.Column("not_before", sa.Float, nullable=False),
     sa.Column("cancelling", sa.Boolean, nullable=False),
+    sa.Column("pausing", sa.Boolean, nullable=False, default=False),
+    sa.Column("repository", sa.Text, nullable=False, default=""),
+    sa.Column("user", sa.Text, nullable=False, default="", comment="who submitted it, as the door saw them"),
+    sa.Column("root", sa.Text, nullable=False, default="", comment="first task of its lineage, itself included"),
+    sa.Column("follows", sa.Text),
+    sa.Column("batch", sa.Text),
+    sa.Column("schedule", sa.Text),
+    sa.Column("priority", sa.Integer, nullable=False, default=50),
+    sa.Column("rank", sa.Float, nullable=False, default=0.0, comment="smaller is sooner: see `scheduling`"),
+    sa.Column("mutex", sa.Text, comment="no two tasks with the same one run at a time"),
+    sa.Column("expires", sa.Float, comment="when it leaves the queue unclaimed"),
+    sa.Column("host", sa.Text, comment="who holds its lease"),
+    sa.Column("lease", sa.Float, comment="until when, unless renewed"),
+    sa.Column("failure", sa.Text, comment="whose fault a bad end was: see `types.FailureKind`"),
 )
-sa.Index("tasks_by_state", tasks.c.state, tasks.c.queued)
+sa.Index("tasks_by_state", tasks.c.state, tasks.c.rank)
+sa.Index("tasks_by_root", tasks.c.root)
+
+needs = sa.Table(
+    "needs",
+    metadata,
+    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("needed", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+)
+sa.Index("needs_by_needed", needs.c.needed)
 
 attempts = sa.Table(
     "attempts",
@@ -56,8 +79,107 @@ attempts = sa.Table(
     sa.Column("salvage", sa.Text),
     sa.Column("result", sa.Text),
     sa.Column("verdict", sa.Text),
+    sa.Column("host", sa.Text),
+    sa.Column("gpu_seconds", sa.Float, nullable=False, default=0.0),
+    sa.Column("money", sa.Float, nullable=False, default=0.0),
+    sa.Column("failure", sa.Text),
     sa.UniqueConstraint("task", "number"),
 )
+
+hosts = sa.Table(
+    "hosts",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("life", sa.Text, nullable=False, comment="random, of this start of its daemon"),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("labels", sa.Text, nullable=False, comment="JSON object"),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("started", sa.Float, nullable=False),
+    sa.Column("beat", sa.Float, nullable=False, comment="last heartbeat"),
+    sa.Column("draining", sa.Boolean, nullable=False),
+)
+
+spending = sa.Table(
+    "spending",
+    metadata,
+    sa.Column("day", sa.Text, primary_key=True, comment="UTC, as 2026-11-30"),
+    sa.Column("scope", sa.Text, primary_key=True, comment="repository:NAME, user:NAME, or fleet"),
+    sa.Column("steps", sa.Integer, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("gpu_seconds", sa.Float, nullable=False),
+    sa.Column("money", sa.Float, nullable=False),
+)
+
+times = sa.Table(
+    "times",
+    metadata,
+    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("part", sa.Text, primary_key=True, comment="queued, pool, prefill, decode, tools, checks, broker, ..."),
+    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+)
+
+fleet_times = sa.Table(
+    "fleet_times",
+    metadata,
+    sa.Column("day", sa.Text, primary_key=True, comment="UTC"),
+    sa.Column("repository", sa.Text, primary_key=True),
+    sa.Column("part", sa.Text, primary_key=True),
+    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+)
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Text, comment="which has read it"),
+)
+
+schedules = sa.Table(
+    "schedules",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("cron", sa.Text, nullable=False),
+    sa.Column("timezone", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("next", sa.Float),
+    sa.Column("last", sa.Float),
+    sa.Column("last_task", sa.Text),
+)
+
+breakers = sa.Table(
+    "breakers",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True, comment="repository:NAME or image:NAME"),
+    sa.Column("failures", sa.Integer, nullable=False, comment="of the machinery, one after the other"),
+    sa.Column("until", sa.Float, comment="nothing of it is claimed before"),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    metadata,
+    sa.Column("ref", sa.Text, primary_key=True),
+    sa.Column("repository", sa.Text, primary_key=True),
+    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), nullable=False),
+    sa.Column("attempt", sa.Text, nullable=False),
+    sa.Column("base", sa.Text, nullable=False),
+    sa.Column("tree", sa.Text, nullable=False),
+    sa.Column("pack", sa.LargeBinary, nullable=False, comment="what the tree needs beyond the base"),
+    sa.Column("at", sa.Float, nullable=False),
+)
+sa.Index("snapshots_by_task", snapshots.c.task)
 
 steps = sa.Table(
     "steps",

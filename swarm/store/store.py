@@ -72,6 +72,16 @@ class Store:
                     queued=now,
                     not_before=now,
                     cancelling=False,
+                    pausing=False,
+                    repository=request.repository,
+                    user=plan.user,
+                    root=rows.root_of(connection, request.follows) or task,
+                    follows=request.follows,
+                    batch=request.batch,
+                    priority=request.priority,
+                    rank=rows.rank(now, request.priority),
+                    mutex=request.mutex,
+                    expires=now + request.expires if request.expires else None,
                 )
             )
             self._note(connection, task, "state", {"from": None, "to": "queued", "reason": "submitted"})
@@ -133,7 +143,7 @@ class Store:
         def act(connection: sa.Connection) -> Claim | None:
             now = self._clock()
             due = sa.select(tasks).where(tasks.c.state == TaskState.QUEUED.value, tasks.c.not_before <= now)
-            row = connection.execute(due.order_by(tasks.c.queued, tasks.c.created).limit(1)).one_or_none()
+            row = connection.execute(due.order_by(tasks.c.rank, tasks.c.created).limit(1)).one_or_none()
             if row is None:
                 return None
             attempt = self._begin(connection, row)

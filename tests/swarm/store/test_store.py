@@ -309,7 +309,7 @@ def test_every_statement_goes_through_a_transaction_that_writes_from_its_start(t
     store = Store(tmp_path / "swarm.db")
     seen: list[str] = []
     sa.event.listen(store._db._engine, "before_cursor_execute", lambda *args: seen.append(args[2]))
-    store._transact(lambda connection: connection.exec_driver_sql("SELECT 1"))
+    store._db._transact(lambda connection: connection.exec_driver_sql("SELECT 1"))
     assert seen[0] == "BEGIN IMMEDIATE"
-    store._thread.shutdown()
+    store._db._thread.shutdown()
     store._db._engine.dispose()

@@ -112,7 +112,22 @@ def test_the_contract_suites_hold_for_an_unprivileged_user(checkout, as_user, gr
     suites = sorted(str(path) for name in SUITES for path in (folder / "tests/contract").glob(name))
     env |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
     env["AGENT_SWARM_CONFORMANCE_AS"] = "bwrap-user"
-    words = [python, "-B", "-m", "pytest", "-q", "-n0", "-m", "root", "-k", "bwrap", "-p", "no:cacheprovider"]
+    words = [
+        python,
+        "-B",
+        "-m",
+        "pytest",
+        "-q",
+        "-n3",
+        "--dist",
+        "worksteal",
+        "-m",
+        "root",
+        "-k",
+        "bwrap",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = as_user(
         group, [*words, f"--rootdir={folder}", f"--config-file={folder / 'pyproject.toml'}", *suites], env, 580
     )

@@ -33,6 +33,7 @@ S = TaskState
 STATES: dict[TaskState, NoteState] = {
     S.QUEUED: "queued",
     S.RUNNING: "working",
+    S.PAUSED: "waiting",
     S.DELIVERING: "checking",
     S.DELIVERED: "delivered",
     S.REFUSED: "waiting",
@@ -43,6 +44,7 @@ STATES: dict[TaskState, NoteState] = {
     S.GAVE_UP: "failed",
     S.CHECKS_FAILED: "failed",
     S.INFRA_FAILED: "failed",
+    S.EXPIRED: "failed",
 }
 
 log = logging.getLogger(__name__)

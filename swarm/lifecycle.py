@@ -22,12 +22,19 @@ _ENDS = {
     S.NEEDS_PERSON: "only a person can decide what follows",
     S.CANCELLED: "a person cancelled it",
 }
+_AGAIN = (*_ENDS, S.REFUSED, S.EXPIRED)
 
 MOVES: Mapping[tuple[TaskState, TaskState], str] = MappingProxyType(
     {
         (S.QUEUED, S.RUNNING): "a worker claimed it",
         (S.QUEUED, S.CANCELLED): "a person cancelled it before it was claimed",
-        (S.RUNNING, S.QUEUED): "another attempt is to be made",
+        (S.QUEUED, S.PAUSED): "a person paused it before it was claimed",
+        (S.QUEUED, S.EXPIRED): "nobody claimed it in time",
+        (S.QUEUED, S.NEEDS_PERSON): "something has to be put right before anything is spent on it",
+        (S.RUNNING, S.QUEUED): "another attempt is to be made, or another worker goes on with this one",
+        (S.RUNNING, S.PAUSED): "a person paused it; its work is saved",
+        (S.PAUSED, S.QUEUED): "a person lets it go on",
+        (S.PAUSED, S.CANCELLED): "a person cancelled it while it was paused",
         (S.RUNNING, S.DELIVERING): "the checks vouch for the change, so it goes to the broker",
         (S.DELIVERING, S.DELIVERED): "the forge holds it",
         (S.DELIVERING, S.REFUSED): "the broker's policy refused it; it is kept for a person",
@@ -37,7 +44,7 @@ MOVES: Mapping[tuple[TaskState, TaskState], str] = MappingProxyType(
         (S.REFUSED, S.DELIVERED): "a person approved it at the broker",
         (S.REFUSED, S.NEEDS_PERSON): "a person approved it at the broker, which holds it",
         **{(S.RUNNING, end): why for end, why in _ENDS.items()},
-        **{(end, S.QUEUED): "a person asked for another try" for end in (*_ENDS, S.REFUSED)},
+        **{(end, S.QUEUED): "a person asked for another try" for end in _AGAIN},
     }
 )
 

@@ -20,10 +20,11 @@ class Frozen(BaseModel):
 
 
 class TaskState(StrEnum):
-    """Where a task stands. The last nine are final; `lifecycle` owns the legal moves."""
+    """Where a task stands. The last ten are final; `lifecycle` owns the legal moves."""
 
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSED = "paused"
     DELIVERING = "delivering"
     DELIVERED = "delivered"
     NO_CHANGE = "no_change"
@@ -34,11 +35,12 @@ class TaskState(StrEnum):
     REFUSED = "refused"
     NEEDS_PERSON = "needs_person"
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
 
     @property
     def final(self) -> bool:
         """Whether nothing more happens by itself."""
-        return self not in {TaskState.QUEUED, TaskState.RUNNING, TaskState.DELIVERING}
+        return self not in {TaskState.QUEUED, TaskState.RUNNING, TaskState.PAUSED, TaskState.DELIVERING}
 
 
 FailureKind = Literal["infrastructure", "model", "agent", "policy", "person"]
@@ -56,21 +58,35 @@ class Phase(StrEnum):
 
 
 class Budget(Frozen):
-    """What one task may spend over all its attempts. ``wall`` is in seconds."""
+    """What one task may spend over all its attempts. ``wall`` and ``idle`` are in seconds; None is no limit.
+
+    ``money`` is in the currency of the settings' prices. All but ``attempts`` and ``idle`` count over the lineage as
+    well: whatever follows, forks or goes on with the task spends from the first one's.
+    """
 
     steps: int = Field(default=60, gt=0, description="turns of the agent")
     tokens: int = Field(default=400_000, gt=0, description="tokens read and written by the models")
     wall: float = Field(default=1800.0, gt=0, description="seconds of wall clock")
     attempts: int = Field(default=2, gt=0, description="tries, the first one included")
+    gpu_seconds: float | None = Field(
+        default=None, gt=0, description="seconds that its calls are on an engine, times the endpoint's GPUs"
+    )
+    money: float | None = Field(default=None, gt=0, description="what its calls cost by [prices]")
+    idle: float | None = Field(default=None, gt=0, description="seconds without a model's answer or a tool's output")
+    rounds: int | None = Field(default=None, ge=0, description="further tasks on its pull request, as after a review")
 
 
 class Spent(Frozen):
-    """What was spent so far, in the units of Budget."""
+    """What was spent so far, in the units of Budget. ``cached_tokens`` are those of ``prompt_tokens`` not recomputed."""
 
     steps: int = 0
     tokens: int = 0
     wall: float = 0.0
     attempts: int = 0
+    gpu_seconds: float = 0.0
+    money: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
 
 
 class TaskRequest(Frozen):
@@ -106,6 +122,35 @@ class TaskRequest(Frozen):
     )
     expires: float | None = Field(default=None, gt=0, description="seconds after which it leaves the queue unclaimed")
     batch: str | None = Field(default=None, max_length=100, description="name of the batch that it came in")
+
+
+class ForkRequest(Frozen):
+    """A new task that goes on from where an attempt of another one stood, with all that it had done paid already.
+
+    Everything that is not said here is as in the other task.
+    """
+
+    task: TaskId = Field(description="the new task's id, for which the capability was granted")
+    capability: str
+    attempt: str | None = Field(default=None, description="whose work is gone on with; default: the last with any")
+    step: int | None = Field(default=None, ge=0, description="number of the last journal line that it knows of")
+    instructions: str | None = Field(
+        default=None, min_length=1, max_length=100_000, description="said to the agent when it goes on"
+    )
+    tier: str | None = None
+    title: str | None = Field(default=None, max_length=200)
+    budget: Budget | None = None
+
+
+class TaskMessage(Frozen):
+    """What a person says to the agent of a task."""
+
+    task: TaskId
+    seq: int
+    at: float
+    author: str
+    text: str
+    attempt: str | None = Field(default=None, description="which has been told; None while nobody has")
 
 
 class Task(Frozen):

@@ -28,6 +28,7 @@ class Code(IntEnum):
     REFUSED = 15
     NEEDS_PERSON = 16
     CANCELLED = 17
+    EXPIRED = 18
     UNEXPECTED = 70
     INTERRUPTED = 130
     PIPE = 141
@@ -52,6 +53,7 @@ MEANINGS: dict[Code, str] = {
     Code.REFUSED: "task: the broker's policy refused the proposal",
     Code.NEEDS_PERSON: "task: a person has to decide",
     Code.CANCELLED: "task: cancelled",
+    Code.EXPIRED: "task: nobody claimed it in time",
     Code.UNEXPECTED: "a fault of this program; the message names a log",
     Code.INTERRUPTED: "Ctrl-C; a task that was watched goes on",
     Code.PIPE: "the reader of our output went away",

@@ -25,7 +25,7 @@ def test_every_outcome_has_a_code_of_its_own() -> None:
     assert of_state(TaskState.DELIVERED) == 0
 
 
-@pytest.mark.parametrize("state", [TaskState.QUEUED, TaskState.RUNNING, TaskState.DELIVERING])
+@pytest.mark.parametrize("state", [TaskState.QUEUED, TaskState.RUNNING, TaskState.PAUSED, TaskState.DELIVERING])
 def test_a_task_that_goes_on_is_no_failure(state: TaskState) -> None:
     assert of_state(state) == 0
 

@@ -38,8 +38,8 @@ from sandbox.config import SandboxConfig
 from sandbox.errors import SandboxError
 from sandbox.factory import chosen_backend
 from sandbox.types import SandboxSpec
+from swarm.budgets.ledger import BudgetLedger
 from swarm.checks import run_tests
-from swarm.ledger import BudgetLedger
 from swarm.strategies import localise
 from swarm.strategies.asking import Rung, Samples
 from swarm.strategies.repair import Bounds, SampledRepair

@@ -15,12 +15,12 @@ from sandbox.images.setup import SetUp
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SealedTree, SelfTest
 from swarm.agents import agent_of
+from swarm.budgets.ledger import BudgetLedger
 from swarm.checks import check
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request
 from swarm.engine import Engine
 from swarm.errors import BrokerError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
-from swarm.ledger import BudgetLedger
 from swarm.rooms import Rooms, Tree
 from swarm.store.journal import surviving
 from swarm.store.rows import Claim

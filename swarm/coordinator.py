@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from swarm import lifecycle
+from swarm.budgets.ledger import BudgetLedger
 from swarm.engine import Ended, Engine
 from swarm.errors import StaleClaimError
 from swarm.faults import broken
-from swarm.ledger import BudgetLedger
 from swarm.store.rows import Claim, Held, Plan, Settlement
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Conclusion, Failure, Fault, Outcome, TaskRequest, TaskState, TaskView

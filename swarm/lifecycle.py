@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from swarm.budgets.sums import may_try_again
 from swarm.errors import IllegalMoveError
 from swarm.types import Attempt, AttemptResult, Budget, Ending, Frozen, Outcome, Spent, TaskState
 
@@ -140,25 +141,6 @@ def _climb(attempt: Attempt, budget: Budget, spent: Spent, ladder: tuple[str, ..
     if not above:
         return None
     return Decision(kind="climb", reason=f"{attempt.tier} could not do it; {above[0]} tries next", tier=above[0])
-
-
-def may_try_again(budget: Budget, spent: Spent) -> bool:
-    """Whether anything is left for another attempt."""
-    return (
-        spent.attempts < budget.attempts
-        and spent.steps < budget.steps
-        and spent.tokens < budget.tokens
-        and spent.wall < budget.wall
-    )
-
-
-def exceeded(budget: Budget, spent: Spent) -> str:
-    """Which limit was passed, in words; empty when none was. Attempts are counted when one begins, not here."""
-    for name, unit in (("steps", "steps"), ("tokens", "tokens"), ("wall", "seconds")):
-        used, limit = getattr(spent, name), getattr(budget, name)
-        if used > limit:
-            return f"{used:.0f} of {limit:.0f} {unit} are spent"
-    return ""
 
 
 def _end(state: TaskState, reason: str) -> Decision:

@@ -11,9 +11,9 @@ from sandbox.base import Sandbox
 from sandbox.trees.sealing import Furniture
 from sandbox.trees.workspace import Workspace
 from sandbox.types import MIB, SealedTree
+from swarm.budgets.ledger import BudgetLedger
 from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
-from swarm.ledger import BudgetLedger
 from swarm.store.rows import Claim, Kept
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Conclusion, Ending, Sealed

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from swarm.cli.clean import clean, one_line
-from swarm.types import Attempt, CheckReport, DaemonStatus, EndpointView, Spent, TaskState, TaskView, TestRun
+from swarm.types import Attempt, Budget, CheckReport, DaemonStatus, EndpointView, Spent, TaskState, TaskView, TestRun
 
 GOOD, BAD, BUSY = "green", "red", "cyan"
 HEADERS = ("id", "state", "repository", "spent", "age", "title")
@@ -65,7 +65,7 @@ def whole(view: TaskView) -> Iterator[str]:
         "test command": request.test_command,
         "strategy": request.strategy + (f", tier {request.tier}" if request.tier else ""),
         "paths": ", ".join(request.paths),
-        "budget": spent(Spent.model_validate(view.task.budget.model_dump())),
+        "budget": budget(view.task.budget),
         "created": moment(view.task.created),
     }
     yield from (f"  {name:<{_INDENT - 2}}{clean(value)}" for name, value in facts.items() if value)
@@ -110,7 +110,19 @@ def run(test: TestRun | None) -> str:
 def spent(value: Spent) -> str:
     """What was spent, in words."""
     parts = [many(value.steps, "step"), f"{amount(value.tokens)} tokens", seconds(value.wall)]
+    parts += [f"{value.gpu_seconds:.1f} GPU-seconds"] if value.gpu_seconds else []
+    parts += [f"{value.money:.2f} of money"] if value.money else []
     return ", ".join(parts) + (f", {many(value.attempts, 'attempt')}" if value.attempts else "")
+
+
+def budget(limits: Budget) -> str:
+    """What may be spent, in words."""
+    parts = [spent(Spent(steps=limits.steps, tokens=limits.tokens, wall=limits.wall, attempts=limits.attempts))]
+    parts += [f"{limits.gpu_seconds:g} GPU-seconds"] if limits.gpu_seconds is not None else []
+    parts += [f"{limits.money:g} of money"] if limits.money is not None else []
+    parts += [f"idle for {seconds(limits.idle)} at most"] if limits.idle is not None else []
+    parts += [many(limits.rounds, "further round")] if limits.rounds is not None else []
+    return ", ".join(parts)
 
 
 def timings(phases: dict[str, float]) -> str:

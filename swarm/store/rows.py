@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from swarm import lifecycle
+from swarm.budgets.sums import total
 from swarm.errors import StaleClaimError, TaskError, TaskNotFoundError
 from swarm.store import views
 from swarm.store.schema import attempts, tasks
@@ -167,7 +168,7 @@ def claim_of(connection: sa.Connection, row: Row, attempt: Row, *, resumed: bool
         task=views.task_of(row),
         attempt=views.attempt_of(attempt),
         fence=row.fence,
-        before=views.total([views.attempt_of(each).spent for each in earlier]),
+        before=total(views.spent_of(each) for each in earlier),
         carried=views.result_of(source) if source else None,
         refusals=sum(1 for word in words if word and word["kind"] == "refusal"),
         resumed=resumed,

@@ -302,7 +302,7 @@ class Store:
 
     def spend(self, attempt: str, spent: Spent) -> None:
         """Write down what an attempt has spent so far. Returns at once; anything written later is later on disk too."""
-        counts = {"steps": spent.steps, "tokens": spent.tokens, "wall": spent.wall}
+        counts = spent.model_dump(exclude={"attempts"})
         query = attempts.update().where(attempts.c.id == attempt).values(**counts)
         self._db.soon(lambda connection: connection.execute(query))
 

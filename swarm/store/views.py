@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from swarm.budgets.sums import granted, total
 from swarm.store import journal
 from swarm.store.schema import attempts, tasks
 from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState, TaskView
@@ -16,13 +17,7 @@ from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest
 
 def task_of(row: sa.Row[Any]) -> Task:
     """A task with the budget that it has by now: what it came with, and as much again for each retry by a person."""
-    once = Budget.model_validate_json(row.budget)
-    budget = Budget(
-        steps=once.steps * row.grants,
-        tokens=once.tokens * row.grants,
-        wall=once.wall * row.grants,
-        attempts=once.attempts * row.grants,
-    )
+    budget = granted(Budget.model_validate_json(row.budget), row.grants)
     return Task(id=row.id, request=TaskRequest.model_validate_json(row.request), budget=budget, created=row.created)
 
 
@@ -38,7 +33,7 @@ def attempt_of(row: sa.Row[Any]) -> Attempt:
         ended=row.ended,
         ending=row.ending,
         detail=row.detail,
-        spent=Spent(steps=row.steps, tokens=row.tokens, wall=row.wall, attempts=1),
+        spent=spent_of(row),
         salvage=row.salvage,
     )
 
@@ -53,14 +48,9 @@ def verdict_of(row: sa.Row[Any]) -> dict[str, Any] | None:
     return json.loads(row.verdict) if row.verdict else None
 
 
-def total(spent: Sequence[Spent]) -> Spent:
-    """The sum over attempts."""
-    return Spent(
-        steps=sum(one.steps for one in spent),
-        tokens=sum(one.tokens for one in spent),
-        wall=sum(one.wall for one in spent),
-        attempts=sum(one.attempts for one in spent),
-    )
+def spent_of(row: sa.Row[Any]) -> Spent:
+    """What an attempt has spent."""
+    return Spent(attempts=1, **{name: getattr(row, name) for name in Spent.model_fields if name != "attempts"})
 
 
 def assemble(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> tuple[TaskView, ...]:
@@ -88,7 +78,7 @@ def _view(row: sa.Row[Any], tried: Sequence[sa.Row[Any]], seconds: dict[str, flo
         task=_shown(task_of(row)),
         state=TaskState(row.state),
         reason=row.reason,
-        spent=total([attempt.spent for attempt in seen]),
+        spent=total(attempt.spent for attempt in seen),
         attempts=seen,
         report=results[-1].report if results else None,
         pull_request=receipt.get("url") or receipt.get("pull_request"),

@@ -15,9 +15,7 @@ from swarm.lifecycle import (
     after_word,
     carries,
     decide,
-    exceeded,
     may_still_pass,
-    may_try_again,
     why_legal,
 )
 from swarm.types import (
@@ -160,17 +158,6 @@ def test_a_passing_fault_ends_when_the_one_count_of_attempts_is_spent() -> None:
     decision = decided(result(fault=fault("passing")), attempts=3)
     assert decision.state is S.INFRA_FAILED
     assert "3 attempts" in decision.reason
-
-
-@pytest.mark.parametrize("over", [{"steps": 60}, {"tokens": 400_000}, {"wall": 1800.0}, {"attempts": 2}])
-def test_nothing_is_tried_again_once_any_limit_is_reached(over: dict[str, int]) -> None:
-    assert may_try_again(Budget(), Spent(attempts=1))
-    assert not may_try_again(Budget(), Spent.model_validate({"attempts": 1} | over))
-
-
-def test_exceeding_a_limit_names_it() -> None:
-    assert exceeded(Budget(steps=5), Spent(steps=5)) == ""
-    assert exceeded(Budget(steps=5), Spent(steps=6)) == "6 of 5 steps are spent"
 
 
 def test_a_delivery_ends_by_the_brokers_word_alone() -> None:

@@ -17,7 +17,7 @@ from pool.router import Pool
 from pool.testing import PretendServer, pretend_vllm, server_error
 from pool.tiers.front import Tiers
 from pool.types import Usage
-from swarm.ledger import BudgetLedger
+from swarm.budgets.ledger import BudgetLedger
 from swarm.models import Meter, Models
 from swarm.types import Budget, Spent
 

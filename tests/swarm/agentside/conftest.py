@@ -12,7 +12,7 @@ import pytest
 from pool.testing import ScriptedPool
 from sandbox.testing import ScriptedBackend, ScriptedSandbox
 from sandbox.types import SandboxSpec
-from swarm.ledger import BudgetLedger
+from swarm.budgets.ledger import BudgetLedger
 from swarm.types import Budget, Spent, Step, Task, TaskRequest
 from swarm.work import Work
 

@@ -25,8 +25,8 @@ from sandbox.errors import SandboxError
 from sandbox.testing import ScriptedBackend, ScriptedSandbox
 from sandbox.types import SandboxSpec
 from swarm.agents import AgentConfig
+from swarm.budgets.ledger import BudgetLedger
 from swarm.errors import ConfigError
-from swarm.ledger import BudgetLedger
 from swarm.models import Models
 from swarm.strategies.choice import strategy_named
 from swarm.strategies.command import LONGEST_WORD, CommandAgent, argv_of, short, told

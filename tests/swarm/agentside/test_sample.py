@@ -17,8 +17,8 @@ from sandbox.config import SandboxConfig
 from sandbox.factory import chosen_backend
 from sandbox.testing import ScriptedBackend
 from sandbox.types import SandboxSpec
+from swarm.budgets.ledger import BudgetLedger
 from swarm.checks import run_tests
-from swarm.ledger import BudgetLedger
 from swarm.strategies.choice import strategy_named
 from swarm.strategies.localise import by_coverage
 from swarm.types import Budget, Spent, Task, TaskRequest

@@ -25,11 +25,11 @@ from pool.placement.view import Decision, Row
 from pool.types import EndpointStatus
 from swarm.acceptance import plan
 from swarm.api import Desk, application
+from swarm.budgets.ledger import BudgetLedger
 from swarm.cli import app
 from swarm.config_file import VARIABLE, load
 from swarm.coordinator import Coordinator
 from swarm.engine import Ended, Flow
-from swarm.ledger import BudgetLedger
 from swarm.store.rows import Claim, Kept, Plan
 from swarm.store.store import Store
 from swarm.types import (

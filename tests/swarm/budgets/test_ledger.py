@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from swarm.budgets.ledger import BudgetLedger
 from swarm.errors import BudgetExceededError
-from swarm.ledger import BudgetLedger
 from swarm.types import Budget, Spent
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from swarm.budgets.sums import exceeded, total
 from swarm.errors import BudgetExceededError
-from swarm.lifecycle import exceeded
 from swarm.types import Budget, Spent
 
 
@@ -44,13 +44,7 @@ class BudgetLedger:
 
     def spent(self) -> Spent:
         """What all attempts have spent."""
-        own, before = self.own(), self._before
-        return Spent(
-            steps=before.steps + own.steps,
-            tokens=before.tokens + own.tokens,
-            wall=before.wall + own.wall,
-            attempts=before.attempts + own.attempts,
-        )
+        return total((self._before, self.own()))
 
     def charge(self, *, steps: int = 0, tokens: int = 0) -> None:
         """Count something, on disk before any later line of the journal. Raises BudgetExceededError past a limit."""

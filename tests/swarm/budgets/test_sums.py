@@ -1,0 +1,47 @@
+"""Sums of what was spent, and the limits that they meet."""
+
+from __future__ import annotations
+
+import pytest
+
+from swarm.budgets.sums import exceeded, granted, may_try_again, total
+from swarm.types import Budget, Spent
+
+
+def test_a_sum_holds_every_unit_that_is_counted() -> None:
+    one = Spent.model_validate({name: number for number, name in enumerate(Spent.model_fields, 1)})
+    assert total([one, one]) == Spent.model_validate({n: 2 * getattr(one, n) for n in Spent.model_fields})
+    assert total([]) == Spent()
+
+
+def test_a_budget_granted_again_doubles_its_sums_and_leaves_the_rest() -> None:
+    once = Budget(steps=5, tokens=10, wall=3.0, attempts=2, money=1.5, idle=9.0, rounds=3)
+    twice = granted(once, 2)
+    assert twice == Budget(steps=10, tokens=20, wall=6.0, attempts=4, money=3.0, idle=9.0, rounds=3)
+    assert twice.gpu_seconds is None
+
+
+@pytest.mark.parametrize(
+    "over",
+    [{"steps": 60}, {"tokens": 400_000}, {"wall": 1800.0}, {"attempts": 2}, {"gpu_seconds": 9.0}, {"money": 2.0}],
+)
+def test_nothing_is_tried_again_once_any_limit_is_reached(over: dict[str, float]) -> None:
+    budget = Budget(gpu_seconds=9.0, money=2.0)
+    assert may_try_again(budget, Spent(attempts=1))
+    assert not may_try_again(budget, Spent.model_validate({"attempts": 1} | over))
+
+
+def test_exceeding_a_limit_names_it() -> None:
+    assert exceeded(Budget(steps=5), Spent(steps=5)) == ""
+    assert exceeded(Budget(steps=5), Spent(steps=6)) == "6 of 5 steps are spent"
+
+
+def test_what_has_no_limit_is_never_exceeded() -> None:
+    assert exceeded(Budget(), Spent(gpu_seconds=1e9, money=1e9)) == ""
+
+
+def test_a_budget_stored_before_it_had_all_its_limits_still_reads() -> None:
+    """An old database holds budgets and attempts without the newer units."""
+    old = Budget.model_validate_json('{"steps":3,"tokens":4,"wall":5.0,"attempts":1}')
+    assert (old.gpu_seconds, old.money, old.idle, old.rounds) == (None, None, None, None)
+    assert Spent.model_validate_json('{"steps":1,"tokens":2,"wall":3.0,"attempts":1}').money == 0.0

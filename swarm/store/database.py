@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from swarm.errors import StoreError
 from swarm.store import journal
-from swarm.store.schema import open_engine
+from swarm.store.opening import open_engine
 from swarm.types import Step
 
 T = TypeVar("T")

@@ -1,99 +1,123 @@
-"""The tables of the embedded database, and how a file becomes one of ours: SQLite with a write-ahead log."""
+"""The tables of the database, alike on SQLite and on Postgres. `migrations` makes the same of an older one."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event
 
 from swarm.errors import StoreError
 
-VERSION = 2
-BUSY = 30_000  # milliseconds that a writer waits for another process's transaction
+VERSION = 2  # SQLite's user_version, by which versions that knew no migrations turn a newer file down
 
 metadata = sa.MetaData()
+
+Count = sa.Integer().with_variant(sa.BigInteger(), "postgresql")  # a day's tokens are more than 32 bits hold
+
+
+class Words(sa.TypeDecorator[str]):
+    """Text of anyone's: a NUL and a half character, which one or the other database refuses, become "?"."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        """What is stored for ``value``."""
+        return None if value is None else value.replace("\0", "?").encode("utf-8", "replace").decode()
+
+    def coerce_compared_value(self, op: Any, value: Any) -> Any:  # noqa: ARG002
+        """What it is compared with is cleaned likewise."""
+        return self
+
 
 tasks = sa.Table(
     "tasks",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, unique=True, comment="idempotency key"),
-    sa.Column("request", sa.Text, nullable=False),
-    sa.Column("budget", sa.Text, nullable=False),
+    sa.Column("id", Words, primary_key=True),
+    sa.Column("key", Words, unique=True, comment="idempotency key"),
+    sa.Column("request", Words, nullable=False),
+    sa.Column("budget", Words, nullable=False),
     sa.Column("grants", sa.Integer, nullable=False, comment="how often the budget was granted: once, and per retry"),
     sa.Column("created", sa.Float, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("state", Words, nullable=False),
+    sa.Column("reason", Words, nullable=False),
     sa.Column("updated", sa.Float, nullable=False),
     sa.Column("fence", sa.Integer, nullable=False, comment="grows with every claim; a smaller number is stale"),
-    sa.Column("tier", sa.Text, nullable=False, comment="of the next attempt"),
-    sa.Column("strategy", sa.Text, nullable=False),
-    sa.Column("carry", sa.Text, comment="attempt whose sealed tree the next one only delivers"),
+    sa.Column("tier", Words, nullable=False, comment="of the next attempt"),
+    sa.Column("strategy", Words, nullable=False),
+    sa.Column("carry", Words, comment="attempt whose sealed tree the next one only delivers"),
     sa.Column("queued", sa.Float, nullable=False),
     sa.Column("not_before", sa.Float, nullable=False),
     sa.Column("cancelling", sa.Boolean, nullable=False),
-    sa.Column("pausing", sa.Boolean, nullable=False, default=False),
-    sa.Column("repository", sa.Text, nullable=False, default=""),
-    sa.Column("user", sa.Text, nullable=False, default="", comment="who submitted it, as the door saw them"),
-    sa.Column("root", sa.Text, nullable=False, default="", comment="first task of its lineage, itself included"),
-    sa.Column("follows", sa.Text),
-    sa.Column("batch", sa.Text),
-    sa.Column("schedule", sa.Text),
-    sa.Column("priority", sa.Integer, nullable=False, default=50),
-    sa.Column("rank", sa.Float, nullable=False, default=0.0, comment="smaller is sooner: see `scheduling`"),
-    sa.Column("mutex", sa.Text, comment="no two tasks with the same one run at a time"),
+    sa.Column("pausing", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("repository", Words, nullable=False, server_default=""),
+    sa.Column("user", Words, nullable=False, server_default="", comment="who submitted it, as the door saw them"),
+    sa.Column("root", Words, nullable=False, server_default="", comment="first task of its lineage, itself included"),
+    sa.Column("follows", Words),
+    sa.Column("batch", Words),
+    sa.Column("schedule", Words),
+    sa.Column("priority", sa.Integer, nullable=False, server_default="50"),
+    sa.Column("rank", sa.Float, nullable=False, server_default="0", comment="smaller is sooner: see `scheduling`"),
+    sa.Column("mutex", Words, comment="no two tasks with the same one run at a time"),
     sa.Column("expires", sa.Float, comment="when it leaves the queue unclaimed"),
-    sa.Column("host", sa.Text, comment="who holds its lease"),
+    sa.Column("host", Words, comment="who holds its lease"),
     sa.Column("lease", sa.Float, comment="until when, unless renewed"),
-    sa.Column("failure", sa.Text, comment="whose fault a bad end was: see `types.FailureKind`"),
+    sa.Column("failure", Words, comment="whose fault a bad end was: see `types.FailureKind`"),
+    sa.Column("lane", Words, nullable=False, server_default="", comment="see `rows.lane`"),
+    sa.Column("waiting", sa.Integer, nullable=False, server_default="0", comment="needed tasks that are not done"),
 )
 sa.Index("tasks_by_state", tasks.c.state, tasks.c.rank)
+sa.Index("tasks_by_lane", tasks.c.state, tasks.c.waiting, tasks.c.lane, tasks.c.rank)
+sa.Index("tasks_by_delay", tasks.c.state, tasks.c.not_before)
+sa.Index("tasks_by_expiry", tasks.c.state, tasks.c.expires)
+sa.Index("tasks_by_repository", tasks.c.repository, tasks.c.strategy, tasks.c.updated)
 sa.Index("tasks_by_root", tasks.c.root)
 
 needs = sa.Table(
     "needs",
     metadata,
-    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
-    sa.Column("needed", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("needed", Words, sa.ForeignKey("tasks.id"), primary_key=True),
 )
 sa.Index("needs_by_needed", needs.c.needed)
 
 attempts = sa.Table(
     "attempts",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), nullable=False),
+    sa.Column("id", Words, primary_key=True),
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), nullable=False),
     sa.Column("number", sa.Integer, nullable=False),
-    sa.Column("tier", sa.Text, nullable=False),
-    sa.Column("strategy", sa.Text, nullable=False),
-    sa.Column("carries", sa.Text),
+    sa.Column("tier", Words, nullable=False),
+    sa.Column("strategy", Words, nullable=False),
+    sa.Column("carries", Words),
     sa.Column("started", sa.Float, nullable=False),
     sa.Column("ended", sa.Float),
-    sa.Column("ending", sa.Text),
-    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("ending", Words),
+    sa.Column("detail", Words, nullable=False),
     sa.Column("steps", sa.Integer, nullable=False),
-    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("tokens", Count, nullable=False),
     sa.Column("wall", sa.Float, nullable=False),
-    sa.Column("salvage", sa.Text),
-    sa.Column("result", sa.Text),
-    sa.Column("verdict", sa.Text),
-    sa.Column("host", sa.Text),
-    sa.Column("gpu_seconds", sa.Float, nullable=False, default=0.0),
-    sa.Column("money", sa.Float, nullable=False, default=0.0),
-    sa.Column("failure", sa.Text),
+    sa.Column("salvage", Words),
+    sa.Column("result", Words),
+    sa.Column("verdict", Words),
+    sa.Column("host", Words),
+    sa.Column("gpu_seconds", sa.Float, nullable=False, server_default="0"),
+    sa.Column("money", sa.Float, nullable=False, server_default="0"),
+    sa.Column("prompt_tokens", Count, nullable=False, server_default="0"),
+    sa.Column("cached_tokens", Count, nullable=False, server_default="0"),
+    sa.Column("failure", Words),
     sa.UniqueConstraint("task", "number"),
 )
 
 hosts = sa.Table(
     "hosts",
     metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("life", sa.Text, nullable=False, comment="random, of this start of its daemon"),
+    sa.Column("name", Words, primary_key=True),
+    sa.Column("life", Words, nullable=False, comment="random, of this start of its daemon"),
     sa.Column("pid", sa.Integer, nullable=False),
-    sa.Column("version", sa.Text, nullable=False),
-    sa.Column("labels", sa.Text, nullable=False, comment="JSON object"),
+    sa.Column("version", Words, nullable=False),
+    sa.Column("labels", Words, nullable=False, comment="JSON object"),
     sa.Column("slots", sa.Integer, nullable=False),
     sa.Column("started", sa.Float, nullable=False),
     sa.Column("beat", sa.Float, nullable=False, comment="last heartbeat"),
@@ -103,10 +127,11 @@ hosts = sa.Table(
 spending = sa.Table(
     "spending",
     metadata,
-    sa.Column("day", sa.Text, primary_key=True, comment="UTC, as 2026-11-30"),
-    sa.Column("scope", sa.Text, primary_key=True, comment="repository:NAME, user:NAME, or fleet"),
+    sa.Column("day", Words, primary_key=True, comment="UTC, as 2026-11-30"),
+    sa.Column("scope", Words, primary_key=True, comment="repository:NAME, user:NAME, or fleet"),
+    sa.Column("host", Words, primary_key=True, comment="who spent it: hosts do not wait for one another's rows"),
     sa.Column("steps", sa.Integer, nullable=False),
-    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("tokens", Count, nullable=False),
     sa.Column("gpu_seconds", sa.Float, nullable=False),
     sa.Column("money", sa.Float, nullable=False),
 )
@@ -114,68 +139,85 @@ spending = sa.Table(
 times = sa.Table(
     "times",
     metadata,
-    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
-    sa.Column("part", sa.Text, primary_key=True, comment="queued, pool, prefill, decode, tools, checks, broker, ..."),
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("part", Words, primary_key=True, comment="queued, pool, prefill, decode, tools, checks, broker, ..."),
     sa.Column("seconds", sa.Float, nullable=False),
     sa.Column("count", sa.Integer, nullable=False),
-    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("tokens", Count, nullable=False),
+)
+
+clocks = sa.Table(
+    "clocks",
+    metadata,
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("at", sa.Float, nullable=False, comment="until when its time is in `times`"),
+    sa.Column("part", Words, nullable=False, comment="where the time since then goes; empty once it ended"),
 )
 
 fleet_times = sa.Table(
     "fleet_times",
     metadata,
-    sa.Column("day", sa.Text, primary_key=True, comment="UTC"),
-    sa.Column("repository", sa.Text, primary_key=True),
-    sa.Column("part", sa.Text, primary_key=True),
+    sa.Column("day", Words, primary_key=True, comment="UTC"),
+    sa.Column("repository", Words, primary_key=True),
+    sa.Column("part", Words, primary_key=True),
+    sa.Column("host", Words, primary_key=True, comment="whose lines told it"),
     sa.Column("seconds", sa.Float, nullable=False),
     sa.Column("count", sa.Integer, nullable=False),
-    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("tokens", Count, nullable=False),
 )
 
 messages = sa.Table(
     "messages",
     metadata,
-    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), primary_key=True),
     sa.Column("seq", sa.Integer, primary_key=True),
     sa.Column("at", sa.Float, nullable=False),
-    sa.Column("author", sa.Text, nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("attempt", sa.Text, comment="which has read it"),
+    sa.Column("author", Words, nullable=False),
+    sa.Column("text", Words, nullable=False),
+    sa.Column("attempt", Words, comment="which has read it"),
 )
 
 schedules = sa.Table(
     "schedules",
     metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("cron", sa.Text, nullable=False),
-    sa.Column("timezone", sa.Text, nullable=False),
-    sa.Column("request", sa.Text, nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("name", Words, primary_key=True),
+    sa.Column("cron", Words, nullable=False),
+    sa.Column("timezone", Words, nullable=False),
+    sa.Column("request", Words, nullable=False),
+    sa.Column("user", Words, nullable=False),
     sa.Column("enabled", sa.Boolean, nullable=False),
     sa.Column("created", sa.Float, nullable=False),
     sa.Column("next", sa.Float),
     sa.Column("last", sa.Float),
-    sa.Column("last_task", sa.Text),
+    sa.Column("last_task", Words),
+)
+
+turns = sa.Table(
+    "turns",
+    metadata,
+    sa.Column("scope", Words, primary_key=True, comment="user:NAME, repository:NAME, or floor"),
+    sa.Column("taken", sa.Float, nullable=False),
 )
 
 breakers = sa.Table(
     "breakers",
     metadata,
-    sa.Column("name", sa.Text, primary_key=True, comment="repository:NAME or image:NAME"),
+    sa.Column("name", Words, primary_key=True, comment="repository:NAME or image:NAME"),
     sa.Column("failures", sa.Integer, nullable=False, comment="of the machinery, one after the other"),
     sa.Column("until", sa.Float, comment="nothing of it is claimed before"),
-    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("trial", Words, comment="the one task that is let through to see whether it works again"),
+    sa.Column("reason", Words, nullable=False),
 )
 
 snapshots = sa.Table(
     "snapshots",
     metadata,
-    sa.Column("ref", sa.Text, primary_key=True),
-    sa.Column("repository", sa.Text, primary_key=True),
-    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), nullable=False),
-    sa.Column("attempt", sa.Text, nullable=False),
-    sa.Column("base", sa.Text, nullable=False),
-    sa.Column("tree", sa.Text, nullable=False),
+    sa.Column("ref", Words, primary_key=True),
+    sa.Column("repository", Words, primary_key=True),
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), nullable=False),
+    sa.Column("attempt", Words, nullable=False),
+    sa.Column("base", Words, nullable=False),
+    sa.Column("tree", Words, nullable=False),
     sa.Column("pack", sa.LargeBinary, nullable=False, comment="what the tree needs beyond the base"),
     sa.Column("at", sa.Float, nullable=False),
 )
@@ -184,44 +226,14 @@ sa.Index("snapshots_by_task", snapshots.c.task)
 steps = sa.Table(
     "steps",
     metadata,
-    sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), primary_key=True),
     sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("attempt", sa.Text),
+    sa.Column("attempt", Words),
     sa.Column("at", sa.Float, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("data", sa.Text, nullable=False),
+    sa.Column("kind", Words, nullable=False),
+    sa.Column("data", Words, nullable=False),
     sqlite_with_rowid=False,
 )
-
-_APPEND_ONLY = [
-    f"CREATE TRIGGER steps_no_{verb} BEFORE {verb} ON steps BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END"
-    for verb in ("update", "delete")
-]
-
-
-def open_engine(path: Path) -> sa.Engine:
-    """The database behind ``path``, made when absent. Raises StoreError for a file that is damaged or too new."""
-    keep_private(path)
-    engine = sa.create_engine(f"sqlite:///{path}")
-    event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
-    try:
-        with engine.begin() as connection:
-            _migrate(connection, path)
-    except sa.exc.OperationalError as error:  # a full disk, a lost folder: the file itself may be whole
-        engine.dispose()
-        mend = f"see whether the disk of {path.parent} is full or failing; the file may be whole, so leave it there"
-        raise StoreError(f"the database {path} cannot be used: {error.orig}", mend) from error
-    except sa.exc.DatabaseError as error:
-        engine.dispose()
-        raise StoreError(
-            f"the database {path} cannot be used: {error.orig}",
-            f"move it away (mv {path} {path}.broken) and start again; work that was salvaged stays in the git folder",
-        ) from error
-    except StoreError:
-        engine.dispose()
-        raise
-    return engine
 
 
 def keep_private(path: Path) -> None:
@@ -231,31 +243,3 @@ def keep_private(path: Path) -> None:
         path.chmod(0o600)
     except OSError as error:
         raise StoreError(f"the database {path} cannot be used: {error.strerror}", "see daemon.state") from error
-
-
-def _configure(connection: sqlite3.Connection, _record: object) -> None:
-    # Transactions are begun by us, at once as writers: two that read first and write later would deadlock.
-    connection.isolation_level = None
-    for pragma in (f"busy_timeout={BUSY}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _migrate(connection: sa.Connection, path: Path) -> None:
-    version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if version > VERSION:
-        raise StoreError(
-            f"the database {path} was written by a newer version (schema {version}; this one knows {VERSION})",
-            "install the newer version again, or give this one a state folder of its own",
-        )
-    damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
-    if damage != "ok":
-        raise StoreError(f"the database {path} is damaged: {damage}", f"restore it, or move it away: mv {path} /tmp")
-    if version == 0:
-        metadata.create_all(connection)
-        for statement in _APPEND_ONLY:
-            connection.exec_driver_sql(statement)
-        connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")

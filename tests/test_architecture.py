@@ -45,12 +45,15 @@ OWNERS: dict[str, set[str]] = {
     "securesystemslib": {"broker/provenance/signing.py"},
     "h11": {"sandbox/egress/conversation.py"},
     "trustme": {"sandbox/egress/authority.py"},
+    "opentelemetry": {"swarm/telemetry/traces.py"},
 }
 SQL = re.compile(
     r"\s*(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA)\b",
     re.DOTALL,
 )
-SQL_FILES = {f"swarm/store/{name}.py" for name in ("store", "journal", "rows", "schema", "views", "database")}
+SQL_FILES = {
+    f"swarm/store/{name}.py" for name in ("store", "journal", "rows", "schema", "views", "database", "moves", "queue")
+}
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables
     "broker/outbox/store.py",  # what the broker keeps

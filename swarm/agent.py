@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pool.errors import ContextOverflowError, PoolError
 from pool.types import ChatRequest, Message, Reply
-from swarm import history, prompts, protocol
+from swarm import history, prompts, protocol, recording
 from swarm.errors import BudgetExceededError
 from swarm.protocol import Broken, Call
 from swarm.talk import Talk, begin
@@ -48,7 +48,7 @@ class Agent:
 
 async def _ask(work: Work, talk: Talk) -> protocol.Turn:
     """One model call, recorded before it is charged, so that nothing paid for is lost."""
-    reply = await _fitting(work, talk)
+    reply, asked = await _fitting(work, talk)
     choice, talk.turn, talk.model = reply.choices[0], talk.turn + 1, reply.model
     turn = protocol.read(choice, talk.tools, native=talk.native, number=talk.turn)
     data = {
@@ -58,6 +58,8 @@ async def _ask(work: Work, talk: Talk) -> protocol.Turn:
         "seconds": reply.seconds,
         "finish_reason": choice.finish_reason,
         "reasoning": history.shorten(history.clean(choice.reasoning), 2000),
+        "request": asked,
+        "answer": recording.answer_of(choice, turn.message),
         **_chosen(reply),
     }
     await talk.append("model_call", turn.message, data)
@@ -73,8 +75,9 @@ def _chosen(reply: Reply) -> dict[str, object]:
     return {"tier": reply.tier, "why": reply.why, **report}
 
 
-async def _fitting(work: Work, talk: Talk) -> Reply:
-    """The reply; after an overflow older results are elided and the answer's room is halved, until it fits."""
+async def _fitting(work: Work, talk: Talk) -> tuple[Reply, str]:
+    """The reply, and its request's digest; after an overflow older results are elided and the answer's room is halved,
+    until it fits."""
     overflow, answer = "", _ANSWER
     for keep in _KEPT:
         if keep is not None:
@@ -88,9 +91,12 @@ async def _fitting(work: Work, talk: Talk) -> Reply:
             max_tokens=answer,
             deadline=_left(work),
         )
+        asked = talk.digest(request)
         try:
-            return await work.pool.chat(request)
+            return await work.pool.chat(request), asked
         except ContextOverflowError as error:
+            told = {"about": recording.OVERFLOW, "request": asked, "window": error.window}
+            await work.record("note", {"text": f"the request was too long: {error}", **told})
             overflow, answer = str(error), max(_SHORTEST, min(answer // 2, (error.window or answer) // 2))
         except PoolError:
             _left(work, least=_LATE)  # a call that ran into the end of the task's time is no fault of the pool's

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from pool.types import Message, ToolSpec
-from swarm import history, prompts
+from pool.types import ChatRequest, Message, ToolSpec
+from swarm import history, prompts, recording
 from swarm.protocol import Call
 from swarm.tools.kit import Result
 from swarm.tools.specs import specs
@@ -21,7 +21,7 @@ class Talk:
 
     ``tested`` holds while the tests passed after the last change, ``told`` counts the budget notices given, ``idle``
     the answers in a row without a call that could be run, ``seen`` how often a call gave the same result since the
-    last edit.
+    last edit. ``marks`` name the messages, as far as they were asked for.
     """
 
     work: Work
@@ -36,6 +36,7 @@ class Talk:
     warned: bool = False
     model: str = ""
     seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    marks: list[str] = field(default_factory=list)
 
     async def append(self, kind: str, message: Message, data: dict[str, Any]) -> None:
         """Add a message; what the next request says is on disk before it is sent."""
@@ -58,7 +59,13 @@ class Talk:
         text = f"the conversation outgrew the model's window: all results but the last {keep} were removed from it"
         await self.work.record("note", {"text": text, "about": history.ELIDED, "keep": keep})
         self.messages = shorter
+        self.marks.clear()
         return True
+
+    def digest(self, request: ChatRequest) -> str:
+        """Names a request with the conversation as it stands; only what is new in it is looked at."""
+        self.marks += map(recording.mark, self.messages[len(self.marks) :])
+        return recording.digest(request, self.marks)
 
     def repeats(self, call: Call, result: Result) -> int:
         """How often this call gave this result since the last edit, numbers (times, process ids) aside."""

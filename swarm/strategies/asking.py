@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pool.types import ChatRequest, CompletionRequest, Reply
-from swarm import prompts
+from swarm import prompts, recording
 from swarm.strategies.candidates import replacement
 from swarm.strategies.spectrum import Suspect
 from swarm.work import Work
@@ -25,7 +25,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class Samples:
-    """What one request gave: replacement texts, and what it cost."""
+    """What one request gave: replacement texts, and what it cost.
+
+    ``request`` is its digest, ``said`` what the model said where that is not the texts.
+    """
 
     texts: tuple[str, ...]
     prompt_tokens: int = 0
@@ -34,6 +37,8 @@ class Samples:
     model: str = ""
     endpoint: str = ""
     seconds: float = 0.0
+    request: str = ""
+    said: tuple[str, ...] = ()
 
 
 Ask = Callable[[Work, Suspect, Rung, str, float], Awaitable[Samples]]
@@ -51,35 +56,36 @@ def ladder(*, native_tools: bool) -> tuple[Rung, ...]:
 async def ask_model(work: Work, suspect: Suspect, rung: Rung, failure: str, deadline: float) -> Samples:
     """Several samples for one line in one request. Raises PoolError."""
     if rung.style == "line":
-        reply = await work.pool.complete(
-            CompletionRequest(
-                tier=work.tier,
-                prompt=prompts.line_prompt(suspect.around, suspect.text),
-                session=work.attempt,
-                program=work.task.id,
-                max_tokens=24 + len(suspect.text) // 2,
-                temperature=rung.temperature,
-                n=_SAMPLES,
-                stop=("\n",),
-                deadline=deadline,
-            )
-        )
-        return _samples(reply, tuple(choice.content for choice in reply.choices))
-    reply = await work.pool.chat(
-        ChatRequest(
+        completion = CompletionRequest(
             tier=work.tier,
-            messages=prompts.edit_messages(suspect.around, suspect.file, suspect.line, suspect.text, failure),
+            prompt=prompts.line_prompt(suspect.around, suspect.text),
             session=work.attempt,
             program=work.task.id,
-            max_tokens=48 + len(suspect.file) + len(suspect.text),
+            max_tokens=24 + len(suspect.text) // 2,
             temperature=rung.temperature,
             n=_SAMPLES,
-            json_schema=prompts.edit_schema(suspect.file, suspect.line),
+            stop=("\n",),
             deadline=deadline,
         )
+        reply = await work.pool.complete(completion)
+        return _samples(reply, recording.digest(completion), tuple(choice.content for choice in reply.choices))
+    chat = ChatRequest(
+        tier=work.tier,
+        messages=prompts.edit_messages(suspect.around, suspect.file, suspect.line, suspect.text, failure),
+        session=work.attempt,
+        program=work.task.id,
+        max_tokens=48 + len(suspect.file) + len(suspect.text),
+        temperature=rung.temperature,
+        n=_SAMPLES,
+        json_schema=prompts.edit_schema(suspect.file, suspect.line),
+        deadline=deadline,
     )
-    return _samples(reply, tuple(replacement(choice.content, suspect) for choice in reply.choices))
+    reply = await work.pool.chat(chat)
+    texts = tuple(replacement(choice.content, suspect) for choice in reply.choices)
+    return _samples(reply, recording.digest(chat), texts, tuple(choice.content for choice in reply.choices))
 
 
-def _samples(reply: Reply, texts: tuple[str, ...]) -> Samples:
-    return Samples(texts, **reply.usage.model_dump(), model=reply.model, endpoint=reply.endpoint, seconds=reply.seconds)
+def _samples(reply: Reply, request: str, texts: tuple[str, ...], said: tuple[str, ...] = ()) -> Samples:
+    usage = reply.usage.model_dump()
+    where = {"model": reply.model, "endpoint": reply.endpoint, "seconds": reply.seconds}
+    return Samples(texts, **usage, **where, request=request, said=said)

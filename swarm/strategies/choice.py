@@ -15,6 +15,8 @@ from swarm.types import Conclusion
 from swarm.work import Strategy, Work
 
 NAMES = ("agent", "sampled_repair", "auto")
+CHOICE = "strategy"
+"""``about`` of the note that says which strategies `auto` tries."""
 _PARAMETERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([mb])(?![a-z])", re.IGNORECASE)
 _SMALL = 1e9
 
@@ -81,7 +83,8 @@ class Auto:
         small = work.tier in self._small
         native = not small and await work.pool.native_tools(work.tier)
         names = choose(small=small, native_tools=native, testable=bool(work.test_command))
-        await work.record("note", {"text": f"strategy: {', then '.join(names)}"})
+        told = {"about": CHOICE, "names": list(names)}
+        await work.record("note", {"text": f"strategy: {', then '.join(names)}", **told})
         for name in names:
             conclusion = await strategy_named(name).work(work)
             if conclusion.ending != "gave_up" or name == names[-1]:

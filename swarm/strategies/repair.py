@@ -104,8 +104,8 @@ class _Search:
         objection = _objection(self.diagnosis)
         if objection:
             return self.ended("gave_up", objection)
-        await self._tell_suspects()
         native = await self.work.pool.native_tools(self.work.tier)
+        await self._tell_suspects(native=native)
         self.failure = history.shorten(history.clean(base.tail), 1200) if native else ""
         return await self._climb(ladder(native_tools=native))
 
@@ -215,12 +215,12 @@ class _Search:
         await self.work.record("note", {"text": title, "about": _REPAIRED, **told})
         return Conclusion(ending="finished", **told)
 
-    async def _tell_suspects(self) -> None:
+    async def _tell_suspects(self, *, native: bool) -> None:
         suspects = self.diagnosis.suspects
         how = "by the lines that failing and passing tests executed" if self.diagnosis.traced else "without a trace"
         places = [{"file": s.file, "line": s.line, "score": round(s.score, 3)} for s in suspects]
         text = f"{len(suspects)} lines to suspect, located {how}"
-        await self.work.record("note", {"text": text, "about": "suspects", "suspects": places})
+        await self.work.record("note", {"text": text, "about": "suspects", "native": native, "suspects": places})
 
     def _charge(self, *, steps: int = 0, tokens: int = 0) -> None:
         """Count it. Over the limit it is noted, not raised, because what was paid for is still to be tested."""

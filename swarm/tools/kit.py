@@ -14,6 +14,7 @@ from sandbox.errors import SandboxPathError
 from sandbox.types import Command, Outcome
 from swarm.history import clean, shorten
 from swarm.protocol import plain
+from swarm.recording import fingerprint
 from swarm.tools import edit as editing
 from swarm.tools.specs import TOOLS, Arguments, Edit, Finish, RunTests, Shell, View, Write
 
@@ -92,6 +93,7 @@ class Toolkit:
             "seconds": outcome.seconds,
             "timed_out": outcome.timed_out,
             "out_of_memory": outcome.out_of_memory,
+            "output": fingerprint(outcome.output),
         }
         ok = outcome.exit_code == 0 and not outcome.timed_out
         return Result(_told(outcome), kind="command", data=data, changed=True, ok=ok)

@@ -20,6 +20,8 @@ from swarm.types import Step
 T = TypeVar("T")
 Act = Callable[[sa.Connection], T]
 
+_LINES = "lines"  # where a connection keeps what its transaction has written into the journal
+
 log = logging.getLogger(__name__)
 
 
@@ -34,6 +36,7 @@ class Database:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self.clock = clock
         self.bell = journal.Bell()
+        self.listeners: list[Callable[[Step], None]] = []  # told of each line on the loop, once it is on disk
 
     async def close(self) -> None:
         """Finish what was handed in, then let go."""
@@ -42,7 +45,10 @@ class Database:
 
     async def do(self, act: Act[T], *, ring: Callable[[T], str | None] = lambda _: None) -> T:
         """Run ``act`` as one transaction; ``ring`` names the task whose followers are woken. Raises StoreError."""
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, act)
+        found, lines = await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, act)
+        for line in lines:
+            for hear in self.listeners:
+                hear(line)
         if task := ring(found):
             self.bell.ring(task)
         return found
@@ -56,12 +62,22 @@ class Database:
     ) -> Step:
         """Write a line of the journal inside the caller's transaction."""
         step = Step(task=task, attempt=attempt, seq=0, at=self.clock(), kind=kind, data=data)
-        return journal.append(connection, step)
+        numbered = journal.append(connection, step)
+        connection.info.setdefault(_LINES, []).append(numbered)
+        return numbered
 
-    def _transact(self, act: Act[T]) -> T:
+    def alone(self, connection: sa.Connection, name: str) -> None:
+        """Wait until no other transaction holds this name, and hold it until the caller's ends. SQLite's writers are
+        alone anyway."""
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(name))))
+
+    def _transact(self, act: Act[T]) -> tuple[T, list[Step]]:
         try:
             with self._engine.begin() as connection:
-                return act(connection)
+                lines = connection.info[_LINES] = list[Step]()
+                found = act(connection)
+            return found, lines
         except sa.exc.DatabaseError as error:
             raise StoreError(
                 f"the database failed: {error.orig}", "is the disk full, or the state folder gone?"

@@ -76,8 +76,7 @@ class Database:
         try:
             with self._engine.begin() as connection:
                 lines = connection.info[_LINES] = list[Step]()
-                found = act(connection)
-            return found, lines
+                return act(connection), lines
         except sa.exc.DatabaseError as error:
             raise StoreError(
                 f"the database failed: {error.orig}", "is the disk full, or the state folder gone?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ from swarm.budgets.ledger import BudgetLedger
 from swarm.engine import Ended, Engine
 from swarm.errors import StaleClaimError
 from swarm.faults import broken
+from swarm.scheduling.facts import HostFacts
 from swarm.store.rows import Claim, Held, Plan, Settlement
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Conclusion, Failure, Fault, Outcome, TaskRequest, TaskState, TaskView
@@ -55,6 +57,7 @@ class Coordinator:
         self._engine = engine
         self._begin = begin
         self._workers = workers
+        self._host = HostFacts(socket.gethostname(), slots=workers)
         self._ladder = ladder
         self._clock = clock
         self._slots = asyncio.Semaphore(workers)
@@ -130,7 +133,7 @@ class Coordinator:
 
     async def _fill(self, group: asyncio.TaskGroup) -> None:
         while len(self._claims) < self._workers and not self._draining:
-            claim = await self._store.claim()
+            claim = await self._store.queue.claim(self._host)
             if claim is None:
                 return
             self._claims[claim.attempt.id] = claim
@@ -138,7 +141,7 @@ class Coordinator:
 
     async def _rest(self) -> None:
         """Sleep until woken, or until a task that waits for its retry is due."""
-        due = await self._store.due() if len(self._claims) < self._workers else None
+        due = await self._store.queue.due() if len(self._claims) < self._workers else None
         wait = None if due is None else max(0.05, due - self._clock())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), wait)

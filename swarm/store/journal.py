@@ -6,6 +6,7 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     attempt         number, tier, strategy, carries        an attempt began
     phase_started   phase                                  prepare, work, seal, check, deliver
     phase_ended     phase, seconds, ok                     its wall clock; ok is false when it was broken off
+    message         author, text, seq, of                  the agent was told what a person said to the task ``of``
     note            text, seconds where it took some       anything worth a person's eye ("interrupted" among them)
     model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, …
     command         argv or text, exit_code, seconds, …
@@ -36,8 +37,10 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from swarm.store.schema import steps
+from swarm.store.schema import changes, steps
 from swarm.types import Step
+
+EVERYTHING = ""  # what a bell calls all tasks together
 
 
 def append(connection: sa.Connection, step: Step) -> Step:
@@ -46,6 +49,8 @@ def append(connection: sa.Connection, step: Step) -> Step:
     numbered = step.model_copy(update={"seq": connection.execute(last).scalar_one() + 1})
     values = numbered.model_dump(exclude={"data"}) | {"data": encode(step.data)}
     connection.execute(steps.insert().values(values))
+    if step.kind == "state":
+        connection.execute(changes.insert().values(task=step.task, seq=numbered.seq, at=step.at))
     return numbered
 
 
@@ -106,11 +111,11 @@ class Bell:
 
     def ring(self, task: str) -> None:
         """Something was written for the task."""
-        for waiter in self._waiting.get(task, ()):
+        for waiter in (*self._waiting.get(task, ()), *self._waiting.get(EVERYTHING, ())):
             waiter.set()
 
     def listen(self, task: str) -> asyncio.Event:
-        """Hang up an event; hang it up before reading, or a line in between is missed."""
+        """Hang up an event, for EVERYTHING as for a task; hang it up before reading, or a line in between is missed."""
         event = asyncio.Event()
         self._waiting.setdefault(task, set()).add(event)
         return event

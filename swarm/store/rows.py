@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from swarm import lifecycle
 from swarm.budgets.sums import total
-from swarm.errors import StaleClaimError, TaskError, TaskNotFoundError
+from swarm.errors import KeyReusedError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
 from swarm.store import views
 from swarm.store.schema import attempts, tasks
 from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState
@@ -25,6 +26,17 @@ class Plan:
     tier: str
     strategy: str
     user: str = ""
+
+
+class LaneParts(NamedTuple):
+    """What the tasks of one lane have in common."""
+
+    repository: str
+    user: str
+    tier: str
+    requires: tuple[str, ...]
+    mutex: str | None
+    follows: str | None
 
 
 AGEING = 60.0  # seconds in the queue that make up for one point of priority
@@ -88,6 +100,18 @@ def rank(queued: float, priority: int) -> float:
     return queued - priority * AGEING
 
 
+def lane(request: TaskRequest, user: str, tier: str) -> str:
+    """What decides alike for all tasks that have it in common whether they may start: see `scheduling.turns`."""
+    parts = (request.repository, user, tier, sorted(set(request.requires)), request.mutex, request.follows)
+    return json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
+
+
+def lane_parts(lane: str) -> LaneParts:
+    """A lane as it was written down."""
+    repository, user, tier, requires, mutex, follows = json.loads(lane)
+    return LaneParts(repository, user, tier, tuple(requires), mutex, follows)
+
+
 def root_of(connection: sa.Connection, task: str | None) -> str | None:
     """The first task of a task's lineage; None for no task, or one that is not known."""
     found = connection.execute(sa.select(tasks.c.root).where(tasks.c.id == task)).scalar_one_or_none() if task else None
@@ -108,13 +132,26 @@ def last_judged(connection: sa.Connection, task: str) -> Row | None:
     return connection.execute(judged.order_by(attempts.c.number.desc()).limit(1)).one_or_none()
 
 
+def _asked(request: TaskRequest) -> TaskRequest:
+    """What is asked for, without the right to it, which each call may get anew."""
+    return request.model_copy(update={"capability": "", "base_commit": "", "task": None})
+
+
 def known(connection: sa.Connection, request: TaskRequest) -> str | None:
-    """The task that this very request made before. Raises TaskError when its id is taken by another."""
+    """The task that this very request made before. Raises TaskError when its id is taken by another.
+
+    Raises KeyReusedError where its idempotency key made another request's task.
+    """
     if request.idempotency_key is not None:
-        by_key = sa.select(tasks.c.id).where(tasks.c.key == request.idempotency_key)
-        found = connection.execute(by_key).scalar_one_or_none()
+        by_key = sa.select(tasks).where(tasks.c.key == request.idempotency_key)
+        found = connection.execute(by_key).one_or_none()
+        if found is not None and _asked(TaskRequest.model_validate_json(found.request)) != _asked(request):
+            raise KeyReusedError(
+                f"the key {request.idempotency_key[:60]!r} made task {found.id}, which asks for something else",
+                "take another key for another task, or send the same request again",
+            )
         if found is not None:
-            return str(found)
+            return str(found.id)
     if request.task is None:
         return None
     row = connection.execute(sa.select(tasks).where(tasks.c.id == request.task)).one_or_none()
@@ -146,8 +183,14 @@ def exactly(connection: sa.Connection, task: str) -> Row:
     return row
 
 
+def locked(connection: sa.Connection, task: str) -> Row:
+    """`row_of`, which nobody else changes until this transaction ends."""
+    name = row_of(connection, task).id
+    return connection.execute(sa.select(tasks).where(tasks.c.id == name).with_for_update()).one()
+
+
 def held(connection: sa.Connection, claim: Claim) -> Row:
-    row = row_of(connection, claim.task.id)
+    row = locked(connection, claim.task.id)
     if row.fence != claim.fence:
         raise StaleClaimError(f"attempt {claim.attempt.id} was replaced by a later claim of its task")
     return row
@@ -156,6 +199,14 @@ def held(connection: sa.Connection, claim: Claim) -> Row:
 def last_attempt(connection: sa.Connection, task: str) -> Row | None:
     query = sa.select(attempts).where(attempts.c.task == task).order_by(attempts.c.number.desc()).limit(1)
     return connection.execute(query).one_or_none()
+
+
+def open_attempt(connection: sa.Connection, row: Row) -> Row:
+    """The attempt that a running task is worked on with. Raises StoreError where there is none."""
+    last = last_attempt(connection, row.id)
+    if last is None or last.ended is not None:
+        raise StoreError(f"task {row.id} is {row.state} without an attempt", "the database was tampered with")
+    return last
 
 
 def claim_of(connection: sa.Connection, row: Row, attempt: Row, *, resumed: bool = False) -> Claim:

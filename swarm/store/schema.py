@@ -73,6 +73,8 @@ sa.Index("tasks_by_delay", tasks.c.state, tasks.c.not_before)
 sa.Index("tasks_by_expiry", tasks.c.state, tasks.c.expires)
 sa.Index("tasks_by_repository", tasks.c.repository, tasks.c.strategy, tasks.c.updated)
 sa.Index("tasks_by_root", tasks.c.root)
+sa.Index("tasks_by_created", tasks.c.created, tasks.c.id)
+sa.Index("tasks_by_batch", tasks.c.batch)
 
 needs = sa.Table(
     "needs",
@@ -91,6 +93,8 @@ attempts = sa.Table(
     sa.Column("tier", Words, nullable=False),
     sa.Column("strategy", Words, nullable=False),
     sa.Column("carries", Words),
+    sa.Column("continues", Words, comment="attempt, also of another task, whose conversation and work it goes on with"),
+    sa.Column("point", sa.Integer, comment="the last line of that one's journal that it knows of; all where absent"),
     sa.Column("started", sa.Float, nullable=False),
     sa.Column("ended", sa.Float),
     sa.Column("ending", Words),
@@ -115,9 +119,10 @@ hosts = sa.Table(
     metadata,
     sa.Column("name", Words, primary_key=True),
     sa.Column("life", Words, nullable=False, comment="random, of this start of its daemon"),
+    sa.Column("home", Words, nullable=False, comment="random, of its state folder"),
     sa.Column("pid", sa.Integer, nullable=False),
     sa.Column("version", Words, nullable=False),
-    sa.Column("labels", Words, nullable=False, comment="JSON object"),
+    sa.Column("labels", Words, nullable=False, comment="JSON array"),
     sa.Column("slots", sa.Integer, nullable=False),
     sa.Column("started", sa.Float, nullable=False),
     sa.Column("beat", sa.Float, nullable=False, comment="last heartbeat"),
@@ -174,7 +179,9 @@ messages = sa.Table(
     sa.Column("at", sa.Float, nullable=False),
     sa.Column("author", Words, nullable=False),
     sa.Column("text", Words, nullable=False),
-    sa.Column("attempt", Words, comment="which has read it"),
+    sa.Column("attempt", Words, comment="which was told it last"),
+    sa.Column("key", Words, comment="idempotency key"),
+    sa.UniqueConstraint("task", "key"),
 )
 
 schedules = sa.Table(
@@ -190,7 +197,13 @@ schedules = sa.Table(
     sa.Column("next", sa.Float),
     sa.Column("last", sa.Float),
     sa.Column("last_task", Words),
+    sa.Column("overlap", Words, nullable=False, comment="skip or allow: a run while the last one still goes on"),
+    sa.Column("missed", Words, nullable=False, comment="once or skip: runs whose time passed while nobody was there"),
+    sa.Column("fired", sa.Integer, nullable=False, comment="tasks that it made"),
+    sa.Column("until", sa.Float, comment="when the person's grant ends"),
+    sa.Column("reason", Words, nullable=False, comment="what became of the last run, or why it stopped"),
 )
+sa.Index("schedules_by_next", schedules.c.enabled, schedules.c.next)
 
 turns = sa.Table(
     "turns",
@@ -234,6 +247,16 @@ steps = sa.Table(
     sa.Column("data", Words, nullable=False),
     sqlite_with_rowid=False,
 )
+
+changes = sa.Table(
+    "changes",
+    metadata,
+    sa.Column("task", Words, sa.ForeignKey("tasks.id"), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, comment="of the line of the journal that tells of the move"),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("position", Count, unique=True, comment="among all moves of all tasks; given by the first who reads it"),
+)
+sa.Index("changes_unread", changes.c.at, sqlite_where=changes.c.position.is_(None), postgresql_where=changes.c.position.is_(None))
 
 
 def keep_private(path: Path) -> None:

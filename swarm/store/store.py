@@ -16,8 +16,11 @@ import sqlalchemy as sa
 
 from swarm import lifecycle
 from swarm.errors import IllegalMoveError, StoreError
-from swarm.store import journal, rows, views
+from swarm.store import journal, moves, rows, views
 from swarm.store.database import Database
+from swarm.store.feed import Feed
+from swarm.store.listing import Listing
+from swarm.store.queue import Queue
 from swarm.store.rows import Claim, Held, Kept, Plan, Row, Settlement
 from swarm.store.schema import attempts, tasks
 from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
@@ -34,6 +37,9 @@ class Store:
         self._clock = clock
         self._do, self._note = self._db.do, self._db.note
         self.bell = self._db.bell
+        self.listing = Listing(self._db)
+        self.feed = Feed(self._db)
+        self.queue = Queue(self._db)
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,11 +86,14 @@ class Store:
                     batch=request.batch,
                     priority=request.priority,
                     rank=rows.rank(now, request.priority),
+                    lane=rows.lane(request, plan.user, plan.tier),
+                    waiting=len(request.needs),
                     mutex=request.mutex,
                     expires=now + request.expires if request.expires else None,
                 )
             )
             self._note(connection, task, "state", {"from": None, "to": "queued", "reason": "submitted"})
+            moves.bind(self._db, connection, task, request.needs)
             return views.one(connection, task), True
 
         return await self._do(act, ring=lambda found: found[0].task.id)
@@ -137,21 +146,6 @@ class Store:
 
     # A worker's life
 
-    async def claim(self) -> Claim | None:
-        """The task that waits longest, now running under a new attempt; None when none is due."""
-
-        def act(connection: sa.Connection) -> Claim | None:
-            now = self._clock()
-            due = sa.select(tasks).where(tasks.c.state == TaskState.QUEUED.value, tasks.c.not_before <= now)
-            row = connection.execute(due.order_by(tasks.c.rank, tasks.c.created).limit(1)).one_or_none()
-            if row is None:
-                return None
-            attempt = self._begin(connection, row)
-            self._move(connection, row, TaskState.RUNNING, "claimed", fence=row.fence + 1, carry=None)
-            return rows.claim_of(connection, rows.row_of(connection, row.id), attempt)
-
-        return await self._do(act, ring=lambda claim: claim.task.id if claim else None)
-
     async def adopt(self) -> tuple[Claim, ...]:
         """Take over every task that an earlier daemon left running or delivering; its fence grows."""
 
@@ -170,11 +164,6 @@ class Store:
             return tuple(claims)
 
         return await self._do(act)
-
-    async def due(self) -> float | None:
-        """When the next queued task may be claimed, as a time; None when none is queued."""
-        query = sa.select(sa.func.min(tasks.c.not_before)).where(tasks.c.state == TaskState.QUEUED.value)
-        return await self._do(lambda connection: connection.execute(query).scalar_one())
 
     async def check(self, claim: Claim) -> None:
         """Make sure that a claim still holds, before an effect that cannot be undone. Raises StaleClaimError."""
@@ -342,9 +331,13 @@ class Store:
             query = query.where(tasks.c.state == state.value)
         return await self._do(lambda connection: views.assemble(connection, connection.execute(query).all()))
 
-    async def steps(self, task: str, *, after: int = 0, attempt: str | None = None) -> tuple[Step, ...]:
+    async def steps(
+        self, task: str, *, after: int = 0, attempt: str | None = None, limit: int = 10_000
+    ) -> tuple[Step, ...]:
         """Lines of a task's journal, oldest first."""
-        return await self._do(lambda connection: journal.read(connection, task, after=after, attempt=attempt))
+        return await self._do(
+            lambda connection: journal.read(connection, task, after=after, attempt=attempt, limit=limit)
+        )
 
     async def counts(self) -> dict[TaskState, int]:
         """How many tasks are in each state; states without any are left out."""
@@ -354,32 +347,6 @@ class Store:
         )
 
     # Machinery
-
-    def _begin(self, connection: sa.Connection, row: Row) -> Row:
-        last = rows.last_attempt(connection, row.id)
-        number = last.number + 1 if last else 1
-        salvage = last.salvage if last and last.id == row.carry else None
-        # The random end keeps an id apart from one of an earlier database whose git objects are still there.
-        name = f"{row.id}-{number}-{secrets.token_hex(2)}"
-        connection.execute(
-            attempts.insert().values(
-                id=name,
-                task=row.id,
-                number=number,
-                tier=row.tier,
-                strategy=row.strategy,
-                carries=row.carry,
-                salvage=salvage,
-                started=self._clock(),
-                detail="",
-                steps=0,
-                tokens=0,
-                wall=0.0,
-            )
-        )
-        data = {"number": number, "tier": row.tier, "strategy": row.strategy, "carries": row.carry}
-        self._note(connection, row.id, "attempt", data, attempt=name)
-        return connection.execute(sa.select(attempts).where(attempts.c.id == name)).one()
 
     def _move(
         self,
@@ -391,10 +358,7 @@ class Store:
         attempt: str | None = None,
         **extra: Any,
     ) -> None:
-        lifecycle.why_legal(TaskState(row.state), to)
-        values = {"state": to.value, "reason": reason, "updated": self._clock(), **extra}
-        connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
-        self._note(connection, row.id, "state", {"from": row.state, "to": to.value, "reason": reason}, attempt=attempt)
+        moves.move(self._db, connection, row, to, reason, attempt=attempt, **extra)
 
     def _keep(self, connection: sa.Connection, task: str, attempt: str, kept: Kept) -> None:
         connection.execute(attempts.update().where(attempts.c.id == attempt).values(salvage=kept.ref))

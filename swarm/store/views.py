@@ -86,6 +86,7 @@ def _view(row: sa.Row[Any], tried: Sequence[sa.Row[Any]], seconds: dict[str, flo
         commit=receipt.get("commit"),
         timings=seconds,
         updated=row.updated,
+        user=row.user,
     )
 
 

@@ -13,6 +13,7 @@ from swarm.delivery import BrokerClient
 from swarm.errors import BrokerError, BrokerUnreachableError, TaskError
 from swarm.followup import Followup, left
 from swarm.prompts import quoted, wanted_of_issue
+from swarm.scheduling.facts import HostFacts
 from swarm.store.rows import Plan
 from swarm.store.store import Store
 from swarm.types import Budget, Happening, Spent, TaskRequest, TaskState, TaskView
@@ -176,7 +177,7 @@ async def test_the_budget_counts_over_all_that_followed(taken: Taken) -> None:
     assert left(budget, [Spent(steps=4), Spent(steps=6)]) is None
     taken.broker.happen("intake", text="x")
     await taken.followup.once()
-    claim = await taken.store.claim()
+    claim = await taken.store.queue.claim(HostFacts("here"))
     assert claim is not None
     taken.store.spend(claim.attempt.id, Spent(steps=10**6, tokens=10**9, wall=1e6))
     taken.broker.happen("review", text="more")
@@ -222,7 +223,7 @@ async def test_how_far_it_is_is_told_once_per_change_and_then_no_more(taken: Tak
     await taken.followup.once()
     await taken.followup.tell()
     await taken.followup.tell()
-    await taken.store.claim()
+    await taken.store.queue.claim(HostFacts("here"))
     await taken.again().tell()
     await taken.followup.tell()
     assert [state for _, state, _ in taken.broker.said] == ["queued", "working"]

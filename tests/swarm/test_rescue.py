@@ -19,6 +19,7 @@ from sandbox.trees.workspace import Workspace
 from sandbox.types import LeftBehind
 from swarm.errors import TaskNotFoundError
 from swarm.rescue import Rescuer, place_of
+from swarm.scheduling.facts import HostFacts
 from swarm.store.rows import Claim, Kept, Plan, Settlement
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, Step, TaskRequest, TaskState
@@ -101,7 +102,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with Store(tmp_path / "swarm.db") as store:
         request = TaskRequest(repository="demo", instructions="fix it", task="t1")
         await store.add(request, Plan(budget=Budget(), tier="small", strategy="auto"))
-        claim = await store.claim()
+        claim = await store.queue.claim(HostFacts("here"))
         assert claim is not None
         yield Scene(store, workspace, claim, base)
 

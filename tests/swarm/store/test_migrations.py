@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from swarm.errors import StoreError
+from swarm.scheduling.facts import HostFacts
 from swarm.store import migrating
 from swarm.store.rows import Settlement
 from swarm.store.schema import VERSION, metadata
@@ -77,7 +78,7 @@ async def test_an_attempt_under_way_goes_on_after_the_upgrade(released: Path) ->
         assert (await store.record(running, "note", {"text": "on it goes"})).seq == 8
         end = Settlement(TaskState.NO_CHANGE, "done", AttemptResult(conclusion=Conclusion(ending="finished")))
         assert await store.settle(running, end)
-        waiting = await store.claim()
+        waiting = await store.queue.claim(HostFacts("here"))
         assert waiting is not None
         assert waiting.task.id == "waits"
         assert [view.task.id for view in await store.lineage("done")] == ["done", "second", "waits-too"]

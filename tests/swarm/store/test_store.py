@@ -11,11 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from swarm.errors import IllegalMoveError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
+from swarm.scheduling.facts import HostFacts
 from swarm.store.rows import Claim, Kept, Plan, Settlement
 from swarm.store.schema import VERSION
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, Ending, Sealed, Spent, TaskRequest, TaskState, TaskView
 
+HOST = HostFacts("here", slots=100)
 PLAN = Plan(budget=Budget(), tier="small", strategy="auto")
 
 
@@ -32,7 +34,7 @@ async def add(store: Store, task: str = "t1", **more: str) -> TaskView:
 
 async def claimed(store: Store, task: str = "t1") -> Claim:
     await add(store, task)
-    claim = await store.claim()
+    claim = await store.queue.claim(HOST)
     assert claim is not None
     return claim
 
@@ -69,7 +71,7 @@ async def test_an_id_that_is_taken_by_another_request_is_refused(store: Store) -
 async def test_a_view_never_shows_the_capability(store: Store) -> None:
     view = await add(store, capability="secret-right")
     assert "secret-right" not in view.model_dump_json()
-    claim = await store.claim()
+    claim = await store.queue.claim(HOST)
     assert claim is not None
     assert claim.task.request.capability == "secret-right"
 
@@ -78,7 +80,7 @@ async def test_two_stores_never_claim_the_same_task(tmp_path: Path) -> None:
     async with Store(tmp_path / "swarm.db") as one, Store(tmp_path / "swarm.db") as two:
         for number in range(10):
             await add(one, f"t{number}")
-        claims = await asyncio.gather(*(each.claim() for each in (one, two) * 8))
+        claims = await asyncio.gather(*(each.queue.claim(HOST) for each in (one, two) * 8))
         ids = [claim.task.id for claim in claims if claim]
         assert sorted(ids) == sorted(set(ids))
         assert len(ids) == 10
@@ -87,7 +89,7 @@ async def test_two_stores_never_claim_the_same_task(tmp_path: Path) -> None:
 async def test_who_waits_longest_is_claimed_first(store: Store) -> None:
     for name in ("t1", "t2", "t3"):
         await add(store, name)
-    claims = [await store.claim() for _ in range(4)]
+    claims = [await store.queue.claim(HOST) for _ in range(4)]
     assert [claim.task.id if claim else None for claim in claims] == ["t1", "t2", "t3", None]
 
 
@@ -131,7 +133,7 @@ async def test_a_claim_is_worth_nothing_after_it_was_settled(store: Store) -> No
     await store.settle(claim, ended(TaskState.QUEUED))
     with pytest.raises(StaleClaimError):
         await store.settle(claim, ended(TaskState.GAVE_UP))
-    await store.claim()
+    await store.queue.claim(HOST)
     with pytest.raises(StaleClaimError):
         await store.record(claim, "note", {})
 
@@ -154,10 +156,10 @@ async def test_a_task_waits_until_it_is_due(tmp_path: Path) -> None:
             TaskState.QUEUED, "later", AttemptResult(conclusion=Conclusion(ending="infra_failed")), wait=60
         )
         await store.settle(claim, wait)
-        assert await store.claim() is None
-        assert await store.due() == 1060.0
+        assert await store.queue.claim(HOST) is None
+        assert await store.queue.due() == 1060.0
         now = 1060.0
-        again = await store.claim()
+        again = await store.queue.claim(HOST)
     assert again is not None
     assert again.attempt.number == 2
     assert again.before.attempts == 1
@@ -232,7 +234,7 @@ async def test_a_retry_grants_the_budget_once_more_and_carries_finished_work(sto
     await store.settle(claim, Settlement(TaskState.NEEDS_PERSON, "broker away", result))
     view = await store.retry("t1")
     assert view.task.budget.steps == 2 * Budget().steps
-    again = await store.claim()
+    again = await store.queue.claim(HOST)
     assert again is not None
     assert again.carried == result
     assert again.attempt.salvage == "refs/salvage/1"

@@ -26,6 +26,7 @@ def upgrade() -> None:
     _budgets()
     _times()
     _words()
+    _changes()
     _guards()
     _fill()
 
@@ -46,15 +47,25 @@ def _widen_tasks() -> None:
         sa.Column("host", sa.Text),
         sa.Column("lease", sa.Float),
         sa.Column("failure", sa.Text),
+        sa.Column("lane", sa.Text, nullable=False, server_default=""),
+        sa.Column("waiting", sa.Integer, nullable=False, server_default="0"),
     ):
         op.add_column("tasks", column)
     op.drop_index("tasks_by_state", "tasks")
     op.create_index("tasks_by_state", "tasks", ["state", "rank"])
+    op.create_index("tasks_by_lane", "tasks", ["state", "waiting", "lane", "rank"])
+    op.create_index("tasks_by_delay", "tasks", ["state", "not_before"])
+    op.create_index("tasks_by_expiry", "tasks", ["state", "expires"])
+    op.create_index("tasks_by_repository", "tasks", ["repository", "strategy", "updated"])
     op.create_index("tasks_by_root", "tasks", ["root"])
+    op.create_index("tasks_by_created", "tasks", ["created", "id"])
+    op.create_index("tasks_by_batch", "tasks", ["batch"])
 
 
 def _widen_attempts() -> None:
     for column in (
+        sa.Column("continues", sa.Text),
+        sa.Column("point", sa.Integer),
         sa.Column("host", sa.Text),
         sa.Column("gpu_seconds", sa.Float, nullable=False, server_default="0"),
         sa.Column("money", sa.Float, nullable=False, server_default="0"),
@@ -76,6 +87,7 @@ def _hosts() -> None:
         "hosts",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("life", sa.Text, nullable=False),
+        sa.Column("home", sa.Text, nullable=False),
         sa.Column("pid", sa.Integer, nullable=False),
         sa.Column("version", sa.Text, nullable=False),
         sa.Column("labels", sa.Text, nullable=False),
@@ -141,6 +153,8 @@ def _words() -> None:
         sa.Column("author", sa.Text, nullable=False),
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("attempt", sa.Text),
+        sa.Column("key", sa.Text),
+        sa.UniqueConstraint("task", "key"),
     )
     op.create_table(
         "schedules",
@@ -154,7 +168,26 @@ def _words() -> None:
         sa.Column("next", sa.Float),
         sa.Column("last", sa.Float),
         sa.Column("last_task", sa.Text),
+        sa.Column("overlap", sa.Text, nullable=False),
+        sa.Column("missed", sa.Text, nullable=False),
+        sa.Column("fired", sa.Integer, nullable=False),
+        sa.Column("until", sa.Float),
+        sa.Column("reason", sa.Text, nullable=False),
     )
+    op.create_index("schedules_by_next", "schedules", ["enabled", "next"])
+
+
+def _changes() -> None:
+    op.create_table(
+        "changes",
+        sa.Column("task", sa.Text, sa.ForeignKey("tasks.id"), primary_key=True),
+        sa.Column("seq", sa.Integer, primary_key=True),
+        sa.Column("at", sa.Float, nullable=False),
+        sa.Column("position", _COUNT, unique=True),
+    )
+    unread = sa.text("position IS NULL")
+    op.create_index("changes_unread", "changes", ["at"], sqlite_where=unread, postgresql_where=unread)
+    op.execute("INSERT INTO changes (task, seq, at) SELECT task, seq, at FROM steps WHERE kind = 'state'")
 
 
 def _guards() -> None:
@@ -163,6 +196,7 @@ def _guards() -> None:
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("failures", sa.Integer, nullable=False),
         sa.Column("until", sa.Float),
+        sa.Column("trial", sa.Text),
         sa.Column("reason", sa.Text, nullable=False),
     )
     op.create_table(

@@ -1,0 +1,192 @@
+"""The queue: which task starts next, on which host, and what each of the others waits for.
+
+A claim looks at the first task of every lane (see `scheduling.turns`), never at the rest of the queue, so it costs the
+same with a hundred thousand tasks as with ten. Decisions are made one after the other over all hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from swarm.scheduling.admission import may_run
+from swarm.scheduling.facts import Busy, Candidate, Hold, HostFacts, Rules, Running
+from swarm.scheduling.turns import Turns, after, next_of
+from swarm.store import moves, rows
+from swarm.store.database import Database
+from swarm.store.rows import Claim, Row
+from swarm.store.schema import tasks, turns
+from swarm.types import TaskState
+
+LANES = 500  # that one claim looks at; where there are more, the next claim goes on behind them
+BATCH = 500  # tasks that one sweep looks at
+FLOOR = "floor"
+
+_QUEUED = tasks.c.state == TaskState.QUEUED.value
+_BUSY = tasks.c.state.in_([TaskState.RUNNING.value, TaskState.DELIVERING.value])
+
+
+class Queue:
+    """The queue of a database. ``rules`` are the settings' and ``holds`` what this daemon holds back by itself.
+
+    Every method raises StoreError when the database fails.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._from = ""
+        self._swept = ""
+        self.rules = Rules()
+        self.holds: tuple[Hold, ...] = ()
+
+    async def claim(self, host: HostFacts) -> Claim | None:
+        """The task whose turn it is, now running on ``host`` under a new attempt; None when none may start there."""
+
+        def act(connection: sa.Connection) -> Claim | None:
+            chosen = self._choose(connection, host)
+            if chosen is None:
+                return None
+            row = connection.execute(sa.select(tasks).where(tasks.c.id == chosen.task).with_for_update()).one()
+            if row.state != TaskState.QUEUED.value:
+                return None  # cancelled since it was read: the next claim looks again
+            last = rows.last_attempt(connection, row.id)
+            resumed = last is not None and last.ended is None
+            attempt = last if last and resumed else moves.begin(self._db, connection, row, host.name)
+            more = {"fence": row.fence + 1, "carry": None, "host": host.name, "lease": self._db.clock() + host.lease}
+            more["expires"] = None  # it counts the time until the first claim
+            word = "claimed, the attempt goes on" if resumed else "claimed"
+            moves.move(self._db, connection, row, TaskState.RUNNING, word, attempt=attempt.id, **more)
+            return rows.claim_of(connection, rows.row_of(connection, row.id), attempt, resumed=resumed)
+
+        return await self._db.do(act, ring=lambda claim: claim.task.id if claim else None)
+
+    async def due(self) -> float | None:
+        """When a queued task next becomes one that may start, or leaves the queue, by time alone; None for never."""
+
+        def act(connection: sa.Connection) -> float | None:
+            now = self._db.clock()
+            times = (
+                connection.execute(sa.select(sa.func.min(column)).where(_QUEUED, column > now)).scalar_one()
+                for column in (tasks.c.not_before, tasks.c.expires)
+            )
+            return min((float(time) for time in times if time is not None), default=None)
+
+        return await self._db.do(act)
+
+    async def sweep(self) -> tuple[str, ...]:
+        """See to what no event told of: tasks past their time in the queue, needs that were met or never will be.
+
+        Safe to run at any time, on every host. Returns the tasks that left the queue.
+        """
+
+        def act(connection: sa.Connection) -> tuple[str, ...]:
+            return (*self._expire(connection), *self._recount(connection))
+
+        return await self._db.do(act)
+
+    # What a claim chooses from
+
+    def _choose(self, connection: sa.Connection, host: HostFacts) -> Candidate | None:
+        self._place_old(connection)
+        running = self.running(connection)
+        heads = [head for head in self._heads(connection) if not may_run(head, running, self.rules.caps, host)]
+        count = _turns(connection, heads)
+        chosen = next_of(heads, count)
+        if chosen is not None:
+            _write(connection, after(heads, chosen, count))
+        return chosen
+
+    def running(self, connection: sa.Connection) -> Running:
+        """Everything that holds a slot now, and what is held back."""
+        busy = tuple(_busy(row) for row in connection.execute(sa.select(tasks).where(_BUSY)))
+        return Running(busy, self.holds, self._db.clock())
+
+    def _heads(self, connection: sa.Connection) -> list[Candidate]:
+        found = self._lanes(connection, self._from, LANES)
+        if self._from and len(found) < LANES:
+            found += [row for row in self._lanes(connection, "", LANES - len(found)) if row.lane <= self._from]
+        self._from = found[-1].lane if len(found) == LANES else ""
+        return [candidate_of(row) for row in found]
+
+    def _lanes(self, connection: sa.Connection, start: str, limit: int) -> list[Row]:
+        """The first task of each lane after ``start`` by name: one step in the index for each, however long it is."""
+        ready = (_QUEUED, tasks.c.waiting == 0)
+        first = sa.select(sa.func.min(tasks.c.lane).label("lane")).where(*ready, tasks.c.lane > start)
+        lanes = first.cte("lanes", recursive=True)
+        other = tasks.alias("other")
+        following = (
+            sa.select(sa.func.min(other.c.lane))
+            .where(other.c.state == TaskState.QUEUED.value, other.c.waiting == 0, other.c.lane > lanes.c.lane)
+            .scalar_subquery()
+        )
+        lanes = lanes.union_all(sa.select(following).where(lanes.c.lane.is_not(None)))
+        names = connection.execute(sa.select(lanes.c.lane).where(lanes.c.lane.is_not(None)).limit(limit)).scalars()
+        heads = []
+        for name in names.all():
+            head = sa.select(tasks).where(*ready, tasks.c.lane == name, tasks.c.not_before <= self._db.clock())
+            if row := connection.execute(head.order_by(tasks.c.rank, tasks.c.created).limit(1)).one_or_none():
+                heads.append(row)
+        return heads
+
+    # What no event told of
+
+    def _expire(self, connection: sa.Connection) -> tuple[str, ...]:
+        over = sa.select(tasks).where(_QUEUED, tasks.c.expires <= self._db.clock()).limit(BATCH)
+        found = connection.execute(over.with_for_update()).all()
+        for row in found:
+            reason = f"nobody claimed it within {row.expires - row.created:.0f} s"
+            moves.move(self._db, connection, row, TaskState.EXPIRED, reason)
+        return tuple(row.id for row in found)
+
+    def _recount(self, connection: sa.Connection) -> tuple[str, ...]:
+        waiting = sa.select(tasks.c.id).where(_QUEUED, tasks.c.waiting > 0, tasks.c.id > self._swept)
+        found: Sequence[str] = connection.execute(waiting.order_by(tasks.c.id).limit(BATCH)).scalars().all()
+        self._swept = found[-1] if len(found) == BATCH else ""
+        ended = [name for name in found if not moves.recount(self._db, connection, name)]
+        for name in ended:
+            moves.release(self._db, connection, name)
+        return tuple(ended)
+
+    def _place_old(self, connection: sa.Connection) -> None:
+        """Put those into a lane that an earlier version queued, which knew none."""
+        for row in connection.execute(sa.select(tasks).where(_QUEUED, tasks.c.lane == "").limit(BATCH)).all():
+            connection.execute(tasks.update().where(tasks.c.id == row.id).values(moves.place(row, {})))
+
+
+def candidate_of(row: Row) -> Candidate:
+    """A queued task's row as the scheduler sees it."""
+    lane = rows.lane_parts(row.lane)
+    return Candidate(
+        task=row.id,
+        repository=lane.repository,
+        user=lane.user,
+        tier=lane.tier,
+        rank=row.rank,
+        priority=row.priority,
+        mutex=lane.mutex,
+        pull=lane.follows or row.id,
+        requires=lane.requires,
+        needs=row.waiting,
+        not_before=row.not_before,
+    )
+
+
+def _busy(row: Row) -> Busy:
+    return Busy(row.id, row.repository, row.user, row.tier, row.mutex, row.follows or row.id, row.host)
+
+
+def _turns(connection: sa.Connection, heads: Sequence[Candidate]) -> Turns:
+    scopes = {FLOOR, *(f"user:{head.user}" for head in heads), *(f"repository:{head.repository}" for head in heads)}
+    found = connection.execute(sa.select(turns).where(turns.c.scope.in_(scopes)))
+    taken = {row.scope: row.taken for row in found}
+    return Turns(taken, taken.pop(FLOOR, 0.0))
+
+
+def _write(connection: sa.Connection, count: Turns) -> None:
+    for scope, taken in {**count.taken, FLOOR: count.floor}.items():
+        values = {"taken": taken}
+        if connection.execute(turns.update().where(turns.c.scope == scope).values(values)).rowcount == 0:
+            connection.execute(turns.insert().values(scope=scope, **values))
+    # Who is at the floor counts like one who was never seen, so the table holds the busy ones alone.
+    connection.execute(turns.delete().where(turns.c.taken < count.floor, turns.c.scope != FLOOR))

@@ -36,6 +36,9 @@ class EndpointConfig(Frozen):
         description="vLLM's --scheduling-policy; it cannot be seen from outside, so say it where it is set",
     )
     max_in_flight: int = Field(default=64, ge=1, description="requests at a time that we send to it")
+    gpus: float = Field(
+        default=1.0, ge=0, description="GPUs that it runs on: a second of a request there counts so many GPU-seconds"
+    )
     share_group: str | None = Field(
         default=None, description="endpoints of one group share KV blocks, through LMCache or the like"
     )

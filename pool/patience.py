@@ -29,7 +29,7 @@ class Watch:
     """Watches one attempt. Times are seconds of the pool's clock.
 
     ``first`` and ``idle`` are seconds without a sign of life before and after the first piece; ``until`` is the
-    deadline of the whole request.
+    deadline of the whole request; ``begun_at`` is when the first piece came, ``heard_at`` the last one.
     """
 
     first: float
@@ -37,10 +37,13 @@ class Watch:
     until: float
     sent: float
     heard_at: float | None = None
+    begun_at: float | None = None
 
     def heard(self, now: float) -> None:
         """A piece of the answer came. Comments that keep a connection open are none: the front end sends those."""
         self.heard_at = now
+        if self.begun_at is None:
+            self.begun_at = now
 
     def left(self, now: float, moved_at: float) -> float:
         """Seconds for which a sign of life is still waited for; ``moved_at`` is when the engine was last seen to move.

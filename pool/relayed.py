@@ -187,6 +187,11 @@ class Relayed:
         return max(self._tokens, heard)
 
     @property
+    def gpus(self) -> float:
+        """Of the endpoint that answers now."""
+        return self._now.member.config.gpus
+
+    @property
     def waited(self) -> float:
         """Seconds in our own queue before the last try."""
         return self._now.lease.waited

@@ -283,12 +283,16 @@ class Pool:
         started.lease.finish(answer.usage, trip.called(called, cut=cut))
         await started.aclose()
         self._learn(need, answer.usage)
+        watch, now = started.watch, self._clock()
         return Reply(
             choices=answer.choices,
             usage=answer.usage,
             endpoint=started.endpoint,
             model=answer.model,
-            seconds=self._clock() - trip.began,
+            seconds=now - trip.began,
+            waited=watch.sent - trip.began,
+            prefill=None if watch.begun_at is None else watch.begun_at - watch.sent,
+            gpu_seconds=(now - watch.sent) * started.member.config.gpus,
             attempts=trip.attempts,
             tier=started.member.config.tier,
             request=need.request,

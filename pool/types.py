@@ -129,7 +129,10 @@ class Choice(Frozen):
 
 
 class Part(Frozen):
-    """One request that a virtual model made, and what it cost. ``failed`` says why nothing came of it."""
+    """One request that a virtual model made, and what it cost. ``failed`` says why nothing came of it.
+
+    ``waited``, ``prefill`` and ``gpu_seconds`` are as in `Reply`.
+    """
 
     role: str
     tier: str
@@ -139,6 +142,9 @@ class Part(Frozen):
     seconds: float = 0.0
     samples: int = 1
     failed: str = ""
+    waited: float = 0.0
+    prefill: float | None = None
+    gpu_seconds: float = 0.0
 
 
 class Report(Frozen):
@@ -164,6 +170,9 @@ class Reply(Frozen):
 
     ``request`` is the id by which the pool explains where it went. ``tier`` is the one that answered and ``why`` it was
     asked, where a policy chose it; ``report`` is told by virtual models, whose ``usage`` is the sum of all parts.
+    Of the ``seconds``, ``waited`` passed before it was sent where it was answered (the queue, tries elsewhere), then
+    ``prefill`` until the first token, which is None where nothing was heard before the end. ``gpu_seconds`` are those
+    since it was sent, times the endpoint's GPUs; the parts of a virtual model are summed.
     """
 
     choices: tuple[Choice, ...]
@@ -176,6 +185,9 @@ class Reply(Frozen):
     tier: str = ""
     why: str = ""
     report: Report | None = None
+    waited: float = 0.0
+    prefill: float | None = None
+    gpu_seconds: float = 0.0
 
 
 class Trait(Frozen):

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pool.types import Usage
+from pool.types import Report, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class Answered:
 
     ``status`` is that of the answer, or what became of it; ``seconds`` are of wall clock, waiting included.
     ``reason`` is what the client was told instead of an answer, ``param`` the field of its request that is to blame.
+    ``waited``, ``prefill`` and ``gpu_seconds`` are as in `Reply`; ``report`` is told by virtual models.
     """
 
     tier: str
@@ -26,6 +27,10 @@ class Answered:
     seconds: float
     reason: str = ""
     param: str = ""
+    waited: float = 0.0
+    prefill: float | None = None
+    gpu_seconds: float = 0.0
+    report: Report | None = None
 
 
 class Account(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from pool.errors import PoolError
 from pool.gateway.bad_news import told
@@ -130,4 +131,8 @@ def _count(service: Service, job: Job, settle: Settle) -> None:
         seconds = service.clock() - job.began
         why = (job.refusal.message, job.refusal.param or "") if job.refusal else ("", "")
         ended = Answered(job.frame.tier, job.endpoint, job.model, job.status, tokens, usage, seconds, *why)
-        bound.account.answered(ended)
+        heard = None if job.first_at is None else max(0.0, job.first_at - job.began - job.waited)
+        parts = job.report.parts if job.report else ()
+        gpu = sum(part.gpu_seconds for part in parts) or max(0.0, seconds - job.waited) * job.gpus
+        times = replace(ended, waited=job.waited, prefill=heard, gpu_seconds=gpu, report=job.report)
+        bound.account.answered(times)

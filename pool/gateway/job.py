@@ -13,7 +13,7 @@ from pool.gateway.service import Service
 from pool.gateway.speech import AsItIs, Speech
 from pool.gateway.virtual import Frame
 from pool.gateway.web import Exchange
-from pool.types import RequestClass, Usage
+from pool.types import Report, RequestClass, Usage
 from pool.wire.gate import ordered
 
 GONE = "499"  # the status under which a client that hung up is counted
@@ -23,7 +23,8 @@ GONE = "499"  # the status under which a client that hung up is counted
 class Job:
     """``began`` and ``first_at`` are on the service's clock, ``waited`` is in seconds, ``spoken`` tokens heard.
 
-    ``refusal`` is what the client was told instead of an answer.
+    ``refusal`` is what the client was told instead of an answer, ``report`` what a virtual model did for it.
+    ``gpus`` are those of its endpoint.
     """
 
     asked: Asked
@@ -41,6 +42,8 @@ class Job:
     usage: Usage | None = None
     spoken: int = 0
     refusal: Refusal | None = None
+    report: Report | None = None
+    gpus: float = 0.0
 
     @property
     def request_class(self) -> RequestClass:

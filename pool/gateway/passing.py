@@ -39,7 +39,7 @@ async def send(service: Service, exchange: Exchange, job: Job, need: Need, why: 
     """Have the pool answer and pass it on. Raises PoolError; once the exchange has started the answer is torn."""
     async with service.pool.relay(need, job.asked.path, job.asked.body, {}) as relayed:
         job.endpoint, job.model, job.attempts = relayed.endpoint, relayed.model, relayed.attempts
-        job.first_at, job.waited = service.clock(), relayed.waited
+        job.first_at, job.waited, job.gpus = service.clock(), relayed.waited, relayed.gpus
         tell(
             exchange,
             (

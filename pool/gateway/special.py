@@ -77,7 +77,7 @@ async def _made(service: Service, exchange: Exchange, job: Job) -> None:
     finally:
         if reply := heard.reply:
             job.endpoint, job.model = reply.endpoint, reply.model
-            job.attempts, job.usage = reply.attempts, reply.usage
+            job.attempts, job.usage, job.report = reply.attempts, reply.usage, reply.report
         elif heard.parts:
             job.usage = merge(heard.parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -133,12 +133,17 @@ class Run:
             gained=f"{gained}; but {self._flaw}, which was seen after it was said" if self._flaw else gained,
             figures=self.figures,
         )
+        seconds = self._clock() - self._began
+        waited, prefill = shares(self.parts, seconds)
         return Reply(
             choices=(answer.choice,),
             usage=merge([part.usage for part in self.parts if not part.failed]),
             endpoint=answer.reply.endpoint,
             model=answer.reply.model,
-            seconds=self._clock() - self._began,
+            seconds=seconds,
+            waited=waited,
+            prefill=prefill,
+            gpu_seconds=sum(part.gpu_seconds for part in self.parts),
             attempts=self._attempts,
             tier=answer.tier,
             why=f"{self.name}: {report.gained}",
@@ -158,6 +163,9 @@ class Run:
                 usage=reply.usage,
                 seconds=reply.seconds,
                 samples=len(reply.choices),
+                waited=reply.waited,
+                prefill=reply.prefill,
+                gpu_seconds=reply.gpu_seconds,
             )
         )
         return tuple(
@@ -190,3 +198,15 @@ class Run:
         told = f"its budget of {self.purse.budget} tokens does not cover this prompt of about {need}"
         mend = f"shorten the prompt, or raise pool.virtual.{self.name}.budget"
         return ContextOverflowError(f"virtual model {self.name}: {told}; {mend}", self.purse.budget)
+
+
+def shares(parts: Sequence[Part], seconds: float) -> tuple[float, float | None]:
+    """Of so many seconds of an answer, how many went by waiting and until first tokens, as with its parts together.
+
+    Parts run beside one another, so their own seconds are more than the answer took.
+    """
+    told = [part for part in parts if not part.failed]
+    scale = seconds / max(sum(part.seconds for part in told), 1e-9)
+    prefills = [part.prefill for part in told]
+    known = sum(prefill for prefill in prefills if prefill is not None)
+    return scale * sum(part.waited for part in told), None if None in prefills else scale * known

@@ -152,7 +152,7 @@ def joined(endpoint: EndpointConfig) -> dict[str, object]:
     told: dict[str, object] = {"name": endpoint.name, "url": f"{endpoint.url}/v1", "tier": endpoint.tier}
     told |= {"tools": endpoint.tools, "max_in_flight": endpoint.max_in_flight}
     further = endpoint.model_dump(
-        include={"model", "scheduling", "share_group", "role", "kv_events", "kv_replay"},
+        include={"model", "scheduling", "share_group", "role", "kv_events", "kv_replay", "gpus"},
         exclude_none=True,
         exclude_defaults=True,
     )

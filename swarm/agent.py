@@ -33,9 +33,10 @@ class Agent:
         kit = Toolkit(work.sandbox, work.test_command)
         try:
             while True:
+                await talk.listen()
                 turn = await _ask(work, talk)
                 done = await _act(work, talk, kit, turn)
-                if done is not None:
+                if done is not None and not await talk.listen():
                     ending: Ending = "finished" if talk.changed else "no_change"
                     return Conclusion(ending=ending, title=done.title, summary=done.summary, model=talk.model)
         except BudgetExceededError as error:

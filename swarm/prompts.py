@@ -72,6 +72,11 @@ def _described(tools: Sequence[ToolSpec]) -> str:
     return "\n".join(lines)
 
 
+def said(author: str, text: str) -> str:
+    """What a person said to the task while it was worked on."""
+    return f"A message from {author or 'the person who gave you this task'}, to be heeded from now on:\n\n{text}"
+
+
 def notice(budget: Budget, spent: Spent, told: int) -> tuple[str, int]:
     """What to tell of the budget and how many notices were then told; empty while no further mark is passed."""
     shares = {

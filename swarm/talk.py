@@ -21,7 +21,8 @@ class Talk:
 
     ``tested`` holds while the tests passed after the last change, ``told`` counts the budget notices given, ``idle``
     the answers in a row without a call that could be run, ``seen`` how often a call gave the same result since the
-    last edit. ``marks`` name the messages, as far as they were asked for.
+    last edit. ``marks`` name the messages, as far as they were asked for. ``heard`` is the number of the last message
+    from a person that was told.
     """
 
     work: Work
@@ -37,11 +38,21 @@ class Talk:
     model: str = ""
     seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     marks: list[str] = field(default_factory=list)
+    heard: int = 0
 
     async def append(self, kind: str, message: Message, data: dict[str, Any]) -> None:
         """Add a message; what the next request says is on disk before it is sent."""
         await self.work.record(kind, {**data, "message": dump(message)})
         self.messages = (*self.messages, message)
+
+    async def listen(self) -> bool:
+        """Tell what people have said to the task since; whether that was anything."""
+        said = await self.work.inbox(self.heard)
+        for one in said:
+            data = {"author": one.author, "text": one.text, "seq": one.seq, "of": one.task}
+            await self.append("message", Message(role="user", content=prompts.said(one.author, one.text)), data)
+            self.heard = one.seq
+        return bool(said)
 
     async def answer(self, kind: str, id_: str, text: str, data: dict[str, Any]) -> None:
         """Add what a call gave, in the form that its protocol wants."""
@@ -93,10 +104,17 @@ async def begin(work: Work) -> Talk:
         return Talk(work, messages, native, tools)
     talk = Talk(work, past.messages, past.native, tools, turn=len(past.messages))
     talk.changed, talk.tested = past.changed, not past.changed
+    talk.heard = last_heard(work)
     for id_ in past.open_calls:
         talk.changed, talk.tested = True, False  # whatever was cut off may have changed something
         await talk.answer("note", id_, prompts.INTERRUPTED, {"text": "the last command was interrupted"})
     return talk
+
+
+def last_heard(work: Work) -> int:
+    """The number of the last message that this conversation was told; a fork's other task numbers its own."""
+    told = (step.data for step in work.past if step.kind == "message")
+    return max((int(data["seq"]) for data in told if data.get("of") == work.task.id), default=0)
 
 
 def dump(message: Message) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from pool.gateway.bound import Answered
 from pool.types import ChatRequest, CompletionRequest, Reply
 from sandbox.base import Sandbox
-from swarm.types import Budget, Conclusion, Spent, Step, Task
+from swarm.types import Budget, Conclusion, Spent, Step, Task, TaskMessage
 
 
 class Chat(Protocol):
@@ -80,6 +80,11 @@ def unnoted(session: str, failed: bool) -> None:  # noqa: FBT001  what it is tol
     """For those who let nobody know how a check went."""
 
 
+async def nothing_said(_after: int) -> tuple[TaskMessage, ...]:
+    """For those whom nobody can say anything to."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Work:
     """One attempt's work phase: the open sandbox holds the checkout, the strategy leaves its result there.
@@ -90,6 +95,7 @@ class Work:
     before the first line with ``changed`` set whose effect no salvage kept, so they agree with the workspace.
     ``models`` serves programs inside a sandbox that was opened with the network "model".
     ``note(session, failed)`` tells how a check of the changed work went, for whoever chooses the model.
+    ``inbox(after)`` are the messages of people to this task with a number above ``after``, the oldest first.
     """
 
     task: Task
@@ -104,6 +110,7 @@ class Work:
     past: tuple[Step, ...] = ()
     note: Callable[[str, bool], None] = unnoted
     models: Models | None = None
+    inbox: Callable[[int], Awaitable[tuple[TaskMessage, ...]]] = nothing_said
 
 
 class Strategy(Protocol):

@@ -130,6 +130,7 @@ _SENTENCES: Mapping[str, Callable[[Data], str]] = {
     "attempt": _attempt,
     "phase_started": lambda data: f"▸ {_text(data, 'phase')}",
     "phase_ended": _phase_ended,
+    "message": lambda data: f"{_text(data, 'author', 'a person')} said: {_text(data, 'text')}",
     "note": lambda data: _text(data, "text") + _took(data),
     "model_call": _model_call,
     "command": _command,

@@ -17,6 +17,7 @@ from typing import Any
 from pool.gateway.bound import Answered
 from sandbox.errors import SandboxError
 from sandbox.types import Command, Outcome
+from swarm import prompts
 from swarm.agents import PLACEHOLDERS, AgentConfig
 from swarm.errors import ConfigError
 from swarm.strategies.printed import Printed, ending
@@ -76,7 +77,7 @@ class CommandAgent:
 
     async def _command(self, work: Work) -> Command:
         """What is run, with the task put where it looks for it."""
-        text = told(work.task, work.test_command)
+        text = told(work.task, work.test_command, await _heard(work))
         write = Command(argv=("/bin/sh", "-c", _WRITE, "sh", TASK_FILE), stdin=text.encode("utf-8", "replace"))
         written = await work.sandbox.run(write)
         if written.exit_code != 0:
@@ -142,12 +143,22 @@ class CommandAgent:
         return Conclusion(ending="gave_up", summary=_gave_up(self._name, outcome, tail), model=model)
 
 
-def told(task: Task, test_command: str | None) -> str:
-    """The task in words, as an agent is given it."""
+async def _heard(work: Work) -> tuple[str, ...]:
+    """What people have said to the task by now; one of others' cannot be told more while it runs."""
+    messages = await work.inbox(0)
+    for one in messages:
+        data = {"author": one.author, "text": one.text, "seq": one.seq, "of": one.task}
+        await work.record("message", data)
+    return tuple(prompts.said(one.author, one.text) for one in messages)
+
+
+def told(task: Task, test_command: str | None, said: tuple[str, ...] = ()) -> str:
+    """The task in words, as an agent is given it, with what was ``said`` to it since."""
     request = task.request
     parts = [f"# {request.title}" if request.title else "", request.instructions.strip()]
     parts.append(f"Look first at: {', '.join(request.paths)}" if request.paths else "")
     parts.append(f"The result is checked with: {test_command}" if test_command else "")
+    parts += said
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -1,82 +1,257 @@
-"""The daemon's api from the caller's side: one typed method per route, errors with their mend."""
+"""The daemon's api from the caller's side: one typed method per route, errors with their mend.
+
+    async with DaemonClient(Path("/run/agent-swarm/swarm.sock")) as daemon:
+        print(await daemon.status())
+
+    async with DaemonClient("https://swarm.example:7420", token=token, ca=Path("ca.pem")) as daemon: ...
+
+Who has no event loop wraps what it does in one function and calls ``asyncio.run`` on it; examples/client.py does.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 from httpx_sse import ServerSentEvent, aconnect_sse
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
+from swarm.answers import LARGEST_PAGE, PAGE, Change, MessageRequest, Page, RetryRequest, TaskFilter
 from swarm.errors import DaemonError, SwarmError, TaskError, TaskNotFoundError
-from swarm.socket_client import SocketClient
-from swarm.types import DaemonHealth, DaemonStatus, Failure, Step, TaskRequest, TaskState, TaskView
+from swarm.socket_client import HttpClient, over_socket, over_tcp
+from swarm.types import (
+    DaemonHealth,
+    DaemonStatus,
+    Failure,
+    ForkRequest,
+    HostView,
+    Step,
+    TaskMessage,
+    TaskRequest,
+    TaskState,
+    TaskView,
+)
+
+T = TypeVar("T")
 
 START = "start it with: swarm daemon"
-_VIEWS = TypeAdapter(tuple[TaskView, ...])
-_STEPS = TypeAdapter(tuple[Step, ...])
 PATIENCE = 8  # lost connections in a row before `follow` gives up: some 17 seconds, enough for a restart of the daemon
+TRIES = 3  # of a call that may be made twice, when its connection breaks
+LARGEST = 64 * 1024 * 1024  # bytes of an answer
+EVERY_TASK = TaskFilter()
+
+_TASKS = TypeAdapter(Page[TaskView])
+_STEPS = TypeAdapter(Page[Step])
+_MESSAGES = TypeAdapter(tuple[TaskMessage, ...])
+_HOSTS = TypeAdapter(tuple[HostView, ...])
+_COUNTS = TypeAdapter(dict[TaskState, int])
 
 
-class DaemonClient(SocketClient):
-    """A connection to the daemon behind ``socket``; use it with ``async with``.
+class BrokenOffError(DaemonError):
+    """The connection broke after the call was sent: nobody knows whether it was carried out."""
 
-    Every method raises DaemonError when the daemon is not there or broken, and TaskError when it refuses the call;
-    both carry the daemon's own words and its mend. ``timeout`` is in seconds and bounds each call but `follow`.
+
+class DaemonClient(HttpClient):
+    """A connection to the daemon; use it with ``async with``.
+
+    ``where`` is its unix socket, or https://HOST:PORT with a ``token`` of swarm token add and, for a certificate of an
+    authority that the system does not know, that authority's PEM file as ``ca``.
+
+    Every method raises DaemonError when the daemon is not there or broken, and TaskError when it refuses the call; both
+    carry the daemon's own words and its mend. ``timeout`` is in seconds and bounds each call but the streams. A call
+    whose connection breaks is made again where it does no harm: all that only look, every verb (the same again is
+    answered alike), and `submit` and `message` with a key or an id.
     """
 
-    def __init__(self, socket: Path, *, timeout: float = 30.0) -> None:
-        super().__init__(socket, "swarm", timeout)
+    def __init__(self, where: Path | str, *, token: str = "", ca: Path | None = None, timeout: float = 30.0) -> None:
+        remote = isinstance(where, str) and "://" in where
+        self._where = str(where)
+        super().__init__(
+            over_tcp(str(where), token, ca, timeout) if remote else over_socket(Path(where), "swarm", timeout)
+        )
+
+    # The whole
 
     async def health(self) -> DaemonHealth:
         """Whether the daemon lives."""
-        return DaemonHealth.model_validate_json(await self._call("GET", "/v1/health"))
+        return DaemonHealth.model_validate_json(await self._get("/v1/health"))
 
     async def status(self) -> DaemonStatus:
-        """Pool, sandbox, broker and queue as the daemon sees them now."""
-        return DaemonStatus.model_validate_json(await self._call("GET", "/v1/status"))
+        """Pool, sandbox, broker, hosts and queue as the daemon sees them now."""
+        return DaemonStatus.model_validate_json(await self._get("/v1/status"))
+
+    async def hosts(self) -> tuple[HostView, ...]:
+        """Every host that works from the daemon's database."""
+        return _HOSTS.validate_json(await self._get("/v1/hosts"))
+
+    async def counts(self, wanted: TaskFilter = EVERY_TASK) -> dict[TaskState, int]:
+        """How many tasks are in each state; states without any are left out."""
+        return _COUNTS.validate_json(await self._get("/v1/counts", _asked(wanted)))
+
+    # Tasks
 
     async def submit(self, request: TaskRequest) -> TaskView:
-        """Hand in a task. The same idempotency key gives the task that was made by the first call."""
-        return TaskView.model_validate_json(await self._call("POST", "/v1/tasks", body=request))
+        """Hand in a task. The same idempotency key gives the task that was made by the first call, and is refused with
+        another request."""
+        safe = request.idempotency_key is not None or request.task is not None
+        return TaskView.model_validate_json(await self._post("/v1/tasks", request, safe=safe))
 
-    async def tasks(self, state: TaskState | None = None, limit: int = 50) -> tuple[TaskView, ...]:
-        """The newest tasks first."""
-        params = {"limit": str(limit)} | ({"state": state.value} if state else {})
-        return _VIEWS.validate_json(await self._call("GET", "/v1/tasks", params=params))
+    async def page(
+        self, wanted: TaskFilter = EVERY_TASK, *, cursor: str | None = None, limit: int = PAGE
+    ) -> Page[TaskView]:
+        """The newest tasks that fit, a page at a time; ``cursor`` is `next` of the page before."""
+        more = {"limit": str(limit)} | ({"cursor": cursor} if cursor else {})
+        return _TASKS.validate_json(await self._get("/v1/tasks", [*_asked(wanted), *more.items()]))
+
+    async def tasks(self, state: TaskState | None = None, limit: int = PAGE) -> tuple[TaskView, ...]:
+        """The newest tasks first, at most ``limit``."""
+        wanted = TaskFilter(state=(state,) if state else ())
+        found: list[TaskView] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            page = await self.page(wanted, cursor=cursor, limit=min(limit - len(found), LARGEST_PAGE))
+            found += page.items
+            cursor = page.next
+            if cursor is None:
+                break
+        return tuple(found)
 
     async def task(self, task: str) -> TaskView:
         """One task, by its id or a unique beginning of it."""
-        return TaskView.model_validate_json(await self._call("GET", f"/v1/tasks/{task}"))
+        return TaskView.model_validate_json(await self._get(f"/v1/tasks/{task}"))
 
     async def steps(self, task: str, after: int = 0) -> tuple[Step, ...]:
-        """The journal lines after number ``after``, oldest first."""
-        return _STEPS.validate_json(await self._call("GET", f"/v1/tasks/{task}/steps", params={"after": str(after)}))
+        """All journal lines after number ``after``, oldest first."""
+        found: list[Step] = []
+        cursor: str | None = str(after)
+        while cursor is not None:
+            page = _STEPS.validate_json(await self._get(f"/v1/tasks/{task}/steps", [("cursor", cursor)]))
+            found += page.items
+            cursor = page.next
+        return tuple(found)
+
+    async def diff(self, task: str) -> str:
+        """What the last attempt changed, as a unified diff; empty when it changed nothing."""
+        return (await self._get(f"/v1/tasks/{task}/diff")).decode("utf-8", "replace")
 
     async def follow(self, task: str, after: int = 0) -> AsyncGenerator[Step]:
         """Journal lines as they are written, until the task is final. A lost connection is taken up where it broke.
 
         Who stops early closes it: ``async with aclosing(client.follow(...)) as steps``.
         """
-        last, lost, over = after, 0, False
+        async with aclosing(self._resumed(f"/v1/tasks/{task}/events", (), after)) as events:
+            async for event in events:
+                yield Step.model_validate_json(event.data)
+
+    async def changes(self, wanted: TaskFilter = EVERY_TASK, after: int | None = None) -> AsyncGenerator[Change]:
+        """Moves of all tasks that fit, as they happen and for ever, from now on or after a position (0: all there
+        were). A lost connection is taken up where it broke."""
+        async with aclosing(self._resumed("/v1/events", _asked(wanted), after)) as events:
+            async for event in events:
+                yield Change.model_validate_json(event.data)
+
+    # A person's verbs: each gives the same answer when it is said again
+
+    async def cancel(self, task: str) -> TaskView:
+        """Stop a task; what it left is kept in its salvage ref. A final task stays as it is."""
+        return await self._verb(task, "cancel")
+
+    async def pause(self, task: str) -> TaskView:
+        """Stop working on a task for now, its work kept; its place is given to others."""
+        return await self._verb(task, "pause")
+
+    async def resume(self, task: str) -> TaskView:
+        """Go on with a paused task where it stood."""
+        return await self._verb(task, "resume")
+
+    async def retry(self, task: str, capability: str | None = None) -> TaskView:
+        """Put a task that ended badly back into the queue, under a new ``capability`` where the old one ran out.
+
+        Raises TaskError for one that is running or delivered."""
+        return await self._verb(task, "retry", RetryRequest(capability=capability) if capability else None)
+
+    async def fork(self, task: str, request: ForkRequest) -> TaskView:
+        """A new task that goes on from where an attempt of another one stood."""
+        return await self._verb(task, "fork", request)
+
+    async def message(self, task: str, text: str, key: str | None = None) -> TaskMessage:
+        """Tell a task's agent something, which it hears at its next turn; the same ``key`` tells it once."""
+        headers = {"idempotency-key": f'"{key}"'} if key else {}
+        body = MessageRequest(text=text)
+        told = await self._call("POST", f"/v1/tasks/{task}/messages", body=body, headers=headers, safe=key is not None)
+        return TaskMessage.model_validate_json(told)
+
+    async def messages(self, task: str) -> tuple[TaskMessage, ...]:
+        """What was said to a task's agent."""
+        return _MESSAGES.validate_json(await self._get(f"/v1/tasks/{task}/messages"))
+
+    # Machinery
+
+    async def _verb(self, task: str, verb: str, body: BaseModel | None = None) -> TaskView:
+        return TaskView.model_validate_json(await self._post(f"/v1/tasks/{task}/{verb}", body, safe=True))
+
+    async def _get(self, path: str, params: Any = ()) -> bytes:
+        return await self._call("GET", path, params=params, safe=True)
+
+    async def _post(self, path: str, body: BaseModel | None, *, safe: bool) -> bytes:
+        return await self._call("POST", path, body=body, safe=safe)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Any = (),
+        body: BaseModel | None = None,
+        headers: Mapping[str, str] | None = None,
+        safe: bool = False,
+    ) -> bytes:
+        content = body.model_dump_json().encode() if body else None
+        more = dict(headers or {}) | ({"content-type": "application/json"} if body else {})
+        request = self._http.build_request(method, path, params=params or None, content=content, headers=more)
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(BrokenOffError),
+            stop=stop_after_attempt(TRIES if safe else 1),
+            wait=wait_exponential(0.1, 2.0),
+            reraise=True,
+        )
+        return await retrying(self._once, request)
+
+    async def _once(self, request: httpx.Request) -> bytes:
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                told = await _bounded(response)
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.is_error:
+            raise _refused(response.status_code, told)
+        return told
+
+    async def _resumed(self, path: str, params: Any, after: int | None) -> AsyncGenerator[ServerSentEvent]:
+        """The events of a stream, opened again after the last one wherever it breaks, until it ends by itself."""
+        last, lost, reached, over = after, 0, False, False
         while not over:
             try:
-                async with aclosing(self._events(task, last)) as events:
+                async with aclosing(self._events(path, params, last)) as events:
                     async for event in events:
                         if _leaving():  # seen under load: a library on the way kept the cancellation to itself
                             raise asyncio.CancelledError
+                        reached = True
+                        last = int(event.id) if event.id.isdecimal() else last
                         if event.event == "end":
                             over = True  # and read on to the end of the stream, which leaves the connection clean
-                            continue
-                        if event.event != "step":
-                            continue  # a heartbeat: a comment ends like an event, and httpx-sse hands out an empty one
-                        step = Step.model_validate_json(event.data)
-                        last, lost = step.seq, 0
-                        yield step
+                        elif event.event in {"step", "change"}:  # all else tells that it is alive, and how far
+                            lost = 0
+                            yield event
                 if not over:
                     raise httpx.RemoteProtocolError("the stream ended early")
             except httpx.TransportError as error:
@@ -85,43 +260,18 @@ class DaemonClient(SocketClient):
                     raise asyncio.CancelledError from error
                 # Counted by hand, not by a retry library: any event read in between starts the count afresh.
                 lost += 1
-                if lost > PATIENCE or (last == after and isinstance(error, httpx.ConnectError)):
+                if lost > PATIENCE or (not reached and isinstance(error, httpx.ConnectError)):
                     raise self._unreachable(error) from error
                 await asyncio.sleep(min(0.1 * 2**lost, 3.0))
 
-    async def cancel(self, task: str) -> TaskView:
-        """Stop a task; what it left is kept in its salvage ref. A final task stays as it is."""
-        return TaskView.model_validate_json(await self._call("POST", f"/v1/tasks/{task}/cancel"))
-
-    async def retry(self, task: str) -> TaskView:
-        """Put a task that ended badly back into the queue. Raises TaskError for one that is running or delivered."""
-        return TaskView.model_validate_json(await self._call("POST", f"/v1/tasks/{task}/retry"))
-
-    async def diff(self, task: str) -> str:
-        """What the last attempt changed, as a unified diff; empty when it changed nothing."""
-        return (await self._call("GET", f"/v1/tasks/{task}/diff")).decode("utf-8", "replace")
-
-    async def _call(
-        self, method: str, path: str, *, params: dict[str, str] | None = None, body: BaseModel | None = None
-    ) -> bytes:
-        content = body.model_dump_json().encode() if body else None
-        headers = {"content-type": "application/json"} if body else {}
-        try:
-            response = await self._http.request(method, path, params=params, content=content, headers=headers)
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
-        if response.is_error:
-            raise _refused(response.status_code, response.content)
-        return response.content
-
-    async def _events(self, task: str, after: int) -> AsyncGenerator[ServerSentEvent]:
-        headers = {"last-event-id": str(after)}
+    async def _events(self, path: str, params: Any, after: int | None) -> AsyncGenerator[ServerSentEvent]:
+        headers = {} if after is None else {"last-event-id": str(after)}
         timeout = httpx.Timeout(30.0, read=60.0)
         async with aconnect_sse(
-            self._http, "GET", f"/v1/tasks/{task}/events", headers=headers, timeout=timeout
+            self._http, "GET", path, params=params or None, headers=headers, timeout=timeout
         ) as source:
             if source.response.is_error:
-                raise _refused(source.response.status_code, await source.response.aread())
+                raise _refused(source.response.status_code, await _bounded(source.response))
             async with aclosing(source.aiter_sse()) as events:
                 async for event in events:
                     yield event
@@ -130,8 +280,30 @@ class DaemonClient(SocketClient):
         why = str(error) or type(error).__name__
         if f"[Errno {errno.EACCES}]" in why:
             mend = "become a member of the group that daemon.socket_group names, or be root"
-            return DaemonError(f"the daemon's socket {self._socket} is not open to this user", mend)
-        return DaemonError(f"the daemon does not answer at {self._socket}: {why}", START)
+            return DaemonError(f"the daemon's socket {self._where} is not open to this user", mend)
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            mend = "give the authority's certificate (ca), and call it by a name that its certificate has"
+            return DaemonError(f"the certificate of {self._where} is not to be trusted: {why}", mend)
+        sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+        broke = sent and isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
+        kind = BrokenOffError if broke else DaemonError
+        return kind(f"the daemon does not answer at {self._where}: {why}", START)
+
+
+def _asked(wanted: TaskFilter) -> list[tuple[str, str]]:
+    """A filter as the parameters of an address."""
+    said = wanted.model_dump(mode="json", exclude_none=True, exclude={"state"})
+    return [*(("state", state.value) for state in wanted.state), *((name, str(value)) for name, value in said.items())]
+
+
+async def _bounded(response: httpx.Response) -> bytes:
+    """The whole answer. Raises DaemonError for one beyond all measure."""
+    told = bytearray()
+    async for chunk in response.aiter_bytes():
+        told += chunk
+        if len(told) > LARGEST:
+            raise DaemonError(f"the daemon's answer is larger than {LARGEST} bytes", "ask for less at a time")
+    return bytes(told)
 
 
 def _leaving() -> bool:
@@ -146,5 +318,6 @@ def _refused(status: int, body: bytes) -> SwarmError:
         failure = Failure.model_validate_json(body)
     except ValidationError:
         return DaemonError(f"the daemon answered with status {status} and no reason", "look into the daemon's log")
-    kind: type[SwarmError] = DaemonError if status >= 500 else TaskNotFoundError if status == 404 else TaskError
+    refused: type[SwarmError] = DaemonError if status in {401, 403, 421, 429} else TaskError
+    kind = DaemonError if status >= 500 else TaskNotFoundError if status == 404 else refused
     return kind(f"{failure.what}: {failure.why}", failure.mend)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from pool.address import SOCKET_LIMIT
 from pool.config import EMBEDDED, NAME, PoolConfig
@@ -15,8 +15,11 @@ from sandbox.config import SandboxConfig
 from sandbox.errors import ImageError
 from sandbox.images.sources import source_of
 from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
+from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
+from swarm.config_database import Address, address_misfits
 from swarm.config_sandbox import agent_misfits, sandbox_misfits, setup_misfits
 from swarm.config_text import Problem, dotted, nearest
+from swarm.errors import ConfigError
 from swarm.types import STRATEGY, Budget, Frozen
 
 
@@ -33,6 +36,41 @@ class DaemonConfig(Frozen):
     workers: int = Field(default=2, ge=1, le=64, description="attempts at a time")
     drain_timeout: float = Field(default=60.0, ge=0, description="seconds to finish running attempts after SIGTERM")
     socket_group: str | None = Field(default=None, description="group that may use the socket besides the owner")
+    database: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Postgres database that several daemons share, as postgresql://USER@HOST:PORT/DATABASE, without a "
+        "password; default: a SQLite file in the state folder, for one daemon",
+    )
+    database_password: SecretStr | None = Field(default=None, description="better read from a file or the environment")
+    database_password_env: str | None = Field(
+        default=None, min_length=1, description="environment variable that holds the password"
+    )
+    database_password_file: Path | None = Field(
+        default=None, description="file that holds the password, readable by the daemon's user alone"
+    )
+    tcp: TcpConfig | None = Field(default=None, description="where the api listens for other machines; default: nowhere")
+    tokens: tuple[TokenConfig, ...] = Field(
+        default=(), max_length=100, description="who may call over TCP, besides those that swarm token add wrote down"
+    )
+
+    @property
+    def token_file(self) -> Path:
+        """Where swarm token writes."""
+        return self.tcp.tokens if self.tcp and self.tcp.tokens else self.state / "tokens.json"
+
+    def where(self) -> Path | Address:
+        """The database. Raises ConfigError when its password was named and not found."""
+        if self.database is None:
+            return self.state / "swarm.db"
+        named = self.database_password_file or self.database_password_env
+        if self.database_password is None and named:
+            what = "file" if self.database_password_file else "environment variable"
+            raise ConfigError(
+                f"the password of daemon.database was not found: the {what} {named} holds none, or may not be read",
+                "put the password there; a file must be readable by the daemon's user and by nobody else",
+            )
+        return Address(self.database, self.database_password and self.database_password.get_secret_value())
 
 
 class BrokerAddress(Frozen):
@@ -133,6 +171,8 @@ def impossible(settings: Settings) -> tuple[Problem, ...]:
         *_unknown_strategies(settings),
         *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
         *_long_sockets(settings),
+        *(address_misfits(settings.daemon.database) if settings.daemon.database else ()),
+        *tcp_misfits(settings.daemon.tcp, settings.daemon.tokens),
         *_odd_images(settings),
         *sandbox_misfits(settings.sandbox),
         *_odd_setups(settings),

@@ -13,11 +13,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
-from swarm.api import Desk, application
-from swarm.config import Settings
+from swarm.api.application import application
+from swarm.api.desk import Desk
+from swarm.api.tokens import Tokens
+from swarm.config import DaemonConfig, Settings
 from swarm.errors import DaemonError
 from swarm.instance import alone, listening, remove_socket, socket_mark
-from swarm.serving import http_server
+from swarm.serving import Doors, TcpListener, listening_tcp
 from swarm.types import DaemonHealth, DaemonStatus
 from swarm.wiring import House, house
 
@@ -44,8 +46,8 @@ async def run_daemon(settings: Settings, *, open_house: OpenHouse = house) -> in
     started = time.time()
     with alone(settings.daemon.state):
         async with open_house(settings) as made:
-            with listening(settings.daemon) as listener:
-                daemon = Daemon(made, listener, started)
+            with listening(settings.daemon) as listener, listening_tcp(settings.daemon.tcp) as tcp:
+                daemon = Daemon(made, listener, started, tcp)
                 await daemon.serve()
     return 0
 
@@ -53,9 +55,10 @@ async def run_daemon(settings: Settings, *, open_house: OpenHouse = house) -> in
 class Daemon:
     """A house with its door open."""
 
-    def __init__(self, made: House, listener: socket.socket, started: float) -> None:
+    def __init__(self, made: House, listener: socket.socket, started: float, tcp: TcpListener | None = None) -> None:
         self._house = made
         self._listener = listener
+        self._tcp = tcp
         self._mark = socket_mark(made.settings.daemon.socket)
         self._started = started
         self._drain: asyncio.Task[None] | None = None
@@ -67,20 +70,22 @@ class Daemon:
             health=self.health,
             status=self.status,
             servers=made.pool,
+            tokens=_tokens(made.settings.daemon),
+            hosts=made.settings.daemon.tcp.hosts if made.settings.daemon.tcp else (),
         )
 
     async def serve(self) -> None:
         """Work and answer until a signal. The api answers while running attempts are drained."""
-        server = http_server(application(self._desk))
+        doors = Doors(application(self._desk), self._listener, self._tcp)
         with self._signals():
-            answering = asyncio.create_task(server.serve(sockets=[self._listener]), name="api")
+            answering = asyncio.create_task(doors.serve(), name="api")
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
             following = self._following()
             log.info("listening at %s as process %d", self._house.settings.daemon.socket, os.getpid())
             await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
             following.cancel()
             self._desk.closing.set()
-            server.should_exit = True
+            doors.stop()
             await answering
             if not working.done():
                 raise DaemonError("the api ended by itself", "look into the daemon's log")
@@ -154,6 +159,11 @@ class Daemon:
         remove_socket(self._house.settings.daemon.socket, self._mark)
         # Everything that matters is on disk after each step, so this is the kill that a start recovers from.
         os._exit(128 + number)
+
+
+def _tokens(config: DaemonConfig) -> Tokens | None:
+    """Who may call over TCP; None where nobody listens there."""
+    return Tokens(config.tokens, config.token_file) if config.tcp else None
 
 
 def _raise_of(working: asyncio.Task[None]) -> None:

@@ -5,6 +5,8 @@ SwarmError
 ├── TaskError          a task cannot be accepted, found or moved
 │   ├── IllegalMoveError
 │   ├── TaskNotFoundError
+│   ├── ForeignTaskError         another one's, and the caller may move only its own
+│   ├── KeyReusedError           its idempotency key came before, with another request
 │   └── RepositoryNotFoundError
 ├── DaemonError        the daemon is not there, already there, or does not answer
 ├── BrokerError        the broker is not there or turned a call down
@@ -41,6 +43,14 @@ class TaskNotFoundError(TaskError):
     """No task, or more than one, has this id."""
 
 
+class ForeignTaskError(TaskError):
+    """Another one's task, which this caller may not move."""
+
+
+class KeyReusedError(TaskError):
+    """The same idempotency key came with another request."""
+
+
 class RepositoryNotFoundError(TaskError):
     """The broker knows no repository of this name."""
 
@@ -66,7 +76,11 @@ class BrokerShutError(BrokerError):
 
 
 class BudgetExceededError(SwarmError):
-    """The task has spent what it may."""
+    """The task has spent what it may; ``limit`` names which limit it was ("task.tokens", "repository:web.money")."""
+
+    def __init__(self, message: str, mend: str = "", *, limit: str = "") -> None:
+        super().__init__(message, mend)
+        self.limit = limit
 
 
 class StoreError(SwarmError):

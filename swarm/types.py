@@ -150,7 +150,8 @@ class TaskMessage(Frozen):
     at: float
     author: str
     text: str
-    attempt: str | None = Field(default=None, description="which has been told; None while nobody has")
+    attempt: str | None = Field(default=None, description="which was told it last; None while none was")
+    when: str = Field(default="", description="when it will be told, as known when it was left")
 
 
 class Task(Frozen):
@@ -307,6 +308,7 @@ class TaskView(Frozen):
     commit: str | None = None
     timings: dict[str, float] = Field(default_factory=dict, description="seconds of wall clock by phase")
     updated: float = 0.0
+    user: str = Field(default="", description="who handed it in: a user of the daemon's machine, or a token's name")
 
 
 class DaemonHealth(Frozen):
@@ -317,6 +319,20 @@ class DaemonHealth(Frozen):
     uid: int
     started: float
     draining: bool = False
+
+
+class HostView(Frozen):
+    """A daemon that works on the database, as all of them see it."""
+
+    name: str
+    pid: int
+    version: str = ""
+    labels: tuple[str, ...] = ()
+    slots: int
+    started: float
+    silent: float = Field(description="seconds since its last heartbeat")
+    draining: bool = False
+    tasks: tuple[str, ...] = Field(default=(), description="what it works on")
 
 
 class EndpointView(Frozen):

@@ -14,7 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from swarm import acceptance, api
+from swarm import acceptance
+from swarm.api import streams
+from swarm.api.application import application
+from swarm.api.desk import Desk
 from swarm.client import DaemonClient
 from swarm.config import BrokerAddress, DaemonConfig, RepositoryConfig, Settings
 from swarm.errors import DaemonError, TaskError
@@ -26,7 +29,7 @@ HEALTH = DaemonHealth(version="1", pid=os.getpid(), uid=os.getuid(), started=0.0
 
 
 @asynccontextmanager
-async def served(bench: Any, path: Path | None = None) -> AsyncIterator[tuple[DaemonClient, api.Desk]]:
+async def served(bench: Any, path: Path | None = None) -> AsyncIterator[tuple[DaemonClient, Desk]]:
     """The bench's coordinator behind the api, and a client of it."""
     path = path or bench.folder / "d.sock"
     settings = Settings.model_validate(
@@ -50,11 +53,11 @@ async def served(bench: Any, path: Path | None = None) -> AsyncIterator[tuple[Da
         return DaemonStatus(health=HEALTH, workers=2, counts=await bench.store.counts(), broker=broker)
 
     async with bench.open() as coordinator:
-        desk = api.Desk(bench.store, coordinator, plan, diff, lambda: HEALTH, status)
+        desk = Desk(bench.store, coordinator, plan, diff, lambda: HEALTH, status)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))
             listener.listen()
-            server = http_server(api.application(desk))
+            server = http_server(application(desk))
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 async with DaemonClient(path) as client:
@@ -80,7 +83,8 @@ def wanted(bench: Any, name: str, **more: Any) -> TaskRequest:
 async def raw(bench: Any, method: str, path: str, **more: Any) -> httpx.Response:
     transport = httpx.AsyncHTTPTransport(uds=str(bench.folder / "d.sock"))
     async with httpx.AsyncClient(transport=transport, base_url="http://swarm") as http:
-        return await http.request(method, path, **more)
+        json = {"content-type": "application/json"} if "content" in more else {}
+        return await http.request(method, path, headers=json | more.pop("headers", {}), **more)
 
 
 async def test_a_task_is_submitted_followed_and_shown(bench: Any, name: str) -> None:
@@ -151,7 +155,7 @@ async def test_a_follower_outlives_a_restart_of_the_daemon(bench: Any, fixing: A
 
 async def test_a_quiet_stream_beats(bench: Any, fixing: Any, name: str) -> None:
     bench.strategies["auto"] = fixing(gate=asyncio.Event())
-    before, api.HEARTBEAT = api.HEARTBEAT, 0.1
+    before, streams.HEARTBEAT = streams.HEARTBEAT, 0.1
     try:
         async with served(bench) as (client, _):
             await client.submit(wanted(bench, name))
@@ -166,7 +170,7 @@ async def test_a_quiet_stream_beats(bench: Any, fixing: Any, name: str) -> None:
                 while (await anext(lines)) != ": still here":
                     pass
     finally:
-        api.HEARTBEAT = before
+        streams.HEARTBEAT = before
 
 
 async def test_an_open_stream_does_not_hold_up_the_end(bench: Any, fixing: Any, name: str) -> None:

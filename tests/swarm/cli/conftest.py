@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,19 +18,20 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-import uvicorn
 
 from pool.config import EndpointConfig
 from pool.errors import PoolConfigError
 from pool.placement.view import Decision, Row
 from pool.types import EndpointStatus
 from swarm.acceptance import plan
-from swarm.api import Desk, application
+from swarm.api.application import application
+from swarm.api.desk import Desk
 from swarm.budgets.ledger import BudgetLedger
 from swarm.cli import app
 from swarm.config_file import VARIABLE, load
 from swarm.coordinator import Coordinator
 from swarm.engine import Ended, Flow
+from swarm.serving import http_server
 from swarm.store.rows import Claim, Kept, Plan
 from swarm.store.store import Store
 from swarm.types import (
@@ -218,11 +220,10 @@ class Daemon:
         async with Store(self._settings.daemon.state / "swarm.db") as store:
             coordinator = Coordinator(store, InlineEngine(), lambda claim: ScriptedRun(store, claim), workers=4)
             desk = Desk(store, coordinator, self._plan, _diff, _health, self._status, servers=OneServer())
-            config = uvicorn.Config(
-                application(desk), uds=str(self._settings.daemon.socket), log_level="error", lifespan="off"
-            )
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server.serve())
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(str(self._settings.daemon.socket))
+            server = http_server(application(desk))
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
             working = asyncio.create_task(coordinator.run())
             while not server.started:  # noqa: ASYNC110  # uvicorn has no event for it
                 await asyncio.sleep(0.01)

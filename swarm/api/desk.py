@@ -1,0 +1,55 @@
+"""What the api stands on, and who calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from swarm.answers import Role
+from swarm.api.pool import Servers
+from swarm.api.tokens import Tokens
+from swarm.coordinator import Coordinator
+from swarm.store.rows import Plan
+from swarm.store.store import Store
+from swarm.types import DaemonHealth, DaemonStatus, TaskRequest, TaskView
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Everything that the routes use. ``closing`` ends open streams, so that the server can stop.
+
+    ``tokens`` are the rights of callers over TCP; without any, only the unix socket is answered. ``hosts`` are the
+    names by which the daemon may be called there.
+    """
+
+    store: Store
+    coordinator: Coordinator
+    plan: Callable[[TaskRequest], Awaitable[Plan]]
+    diff: Callable[[TaskView], Awaitable[str]]
+    health: Callable[[], DaemonHealth]
+    status: Callable[[], Awaitable[DaemonStatus]]
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    servers: Servers | None = None
+    tokens: Tokens | None = None
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls, as the door found out: a user of this machine, or the name of a token."""
+
+    name: str
+    role: Role
+
+
+def caller_of(request: Request) -> Caller:
+    """Who makes a request; the guard has put it there."""
+    found: Caller = request.state.caller
+    return found
+
+
+CallerOf = Annotated[Caller, Depends(caller_of)]

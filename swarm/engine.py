@@ -1,24 +1,29 @@
-"""Durable runs: the port, and its adapter to DBOS on SQLite. No other file knows which engine it is.
+"""Durable runs: the port, and its adapter to DBOS on SQLite or Postgres. No other file knows which engine it is.
 
 A run is a flow, started once under a name, and made of phases. A phase that ended is never run again, whatever
 happens to the process; one that was cut short is. What a phase returns is text and is kept with it.
+
+Nothing is handed on by the engine itself: a run that a dead process left stands still until someone adopts it, so that
+leases and fences, which the store keeps, alone decide who works.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
+import secrets
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSConfig, SetWorkflowID, StepOptions
+from dbos import DBOS, DBOSConfig, SetWorkflowID, StepOptions, WorkflowStatus
 from dbos import error as dbos_error
 from sqlalchemy import event
 
@@ -27,12 +32,28 @@ from swarm.store.schema import keep_private
 
 Flow = Callable[[str], Coroutine[Any, Any, str]]
 Act = Callable[[], Coroutine[Any, Any, str]]
+Ours = Callable[[str], Awaitable[bool]]
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+T = TypeVar("T")
 
-EXECUTOR = "swarm"  # pinned: DBOS recovers only what its own executor id and application version began
-VERSION = "attempt-1"  # to be raised when the order of phases changes, so that old runs are not replayed into new ones
-LIVES = 50  # starts of one run before it is given up: one that kills the daemon each time must not do so for ever
+VERSION = "attempt-1"  # never to be raised: DBOS hands runs of one version to no process of another
+SCHEMA = "engine"  # of the Postgres database, beside the store's
+LIVES = 50  # processes that one run may end in a row: one that kills the daemon each time must not do so for ever
+POLL = 1.0  # seconds between two looks at the own queue: what a takeover waits at most
+LISTEN = 1.0  # seconds between two looks for signals, where the database does not tell of them
+CONNECTIONS = 8  # to the database; more only wait for one another's commits
+THREADS = 128  # for everything that blocks, DBOS's and the hall's: DBOS makes its pool the event loop's own
 
-_UNFINISHED = ["PENDING", "ENQUEUED", "DELAYED"]
+_STATES: dict[str, State] = {
+    "ENQUEUED": "waiting",
+    "DELAYED": "waiting",
+    "PENDING": "running",
+    "SUCCESS": "done",
+    "ERROR": "failed",
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",
+    "CANCELLED": "cancelled",
+}
+_UNFINISHED: tuple[State, ...] = ("waiting", "running")
 
 log = logging.getLogger(__name__)
 logging.getLogger("dbos").addHandler(logging.NullHandler())  # else it writes to the terminal by itself
@@ -40,23 +61,69 @@ logging.getLogger("dbos").addHandler(logging.NullHandler())  # else it writes to
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended. ``parked`` means it has not: the next process goes on with it. ``value`` is the flow's text."""
+    """How a run ended. ``value`` is the flow's text, or what broke.
 
-    how: Literal["done", "failed", "cancelled", "parked"]
+    ``parked`` means that it has not: whoever adopts it goes on. ``lost`` means that another process has it now.
+    """
+
+    how: Literal["done", "failed", "cancelled", "parked", "lost"]
     value: str = ""
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as the engine's database has it. ``lives`` are processes in a row that had it and did not park it."""
+
+    name: str
+    state: State
+    executor: str
+    lives: int
+    created: float
 
 
 class Engine(Protocol):
     """What the coordinator asks of a durable engine; `tests/contract/test_engine.py` holds an adapter to it."""
 
-    async def recover(self, flow: Flow) -> tuple[str, ...]:
-        """Open for business with ``flow``, and go on with every run that an earlier process left; their names."""
+    async def open(self, flow: Flow, ours: Ours | None = None) -> None:
+        """Open for business with ``flow``. Runs of earlier processes stand still until they are adopted.
+
+        ``ours(name)`` is asked before a phase begins and before it is kept: False means that another process has
+        the run, and this one's flow sees CancelledError.
+        """
+
+    async def recover(self, flow: Flow) -> None:
+        """Open, and adopt every unfinished run."""
+
+    async def start(self, name: str) -> None:
+        """Begin a run, once and for all; one that is there already is left as it is."""
 
     async def run(self, name: str) -> Ended:
-        """Start a run, or join it, and wait for its end. One that ended before is not run again."""
+        """Begin a run, or join it, and wait for its end. One that ended before is not run again.
+
+        One that an earlier or another process has, and that was not adopted, is ``lost``.
+        """
+
+    async def adopt(self, *names: str) -> None:
+        """Go on with unfinished runs here, whoever had them: their flow begins anew, and what it did is remembered.
+
+        From now on nothing that another process's flow of them does is kept. Names that are unknown, ended, or
+        running here are passed over.
+        """
 
     async def phase(self, name: str, act: Act) -> str:
         """Inside a flow: what ``act`` returned, now or in an earlier life. Each name once a run, in the same order."""
+
+    async def wait(self, topic: str, seconds: float) -> str | None:
+        """Inside a flow, outside of its phases: the next signal on a topic; None when none came.
+
+        The seconds count from the first time that this was reached, in whichever life that was.
+        """
+
+    async def timer(self, seconds: float) -> None:
+        """Inside a flow, outside of its phases: sleep, the seconds counted as those of ``wait``."""
+
+    async def signal(self, name: str, topic: str, value: str) -> bool:
+        """Leave a signal for a run, wherever and whether or not it waits; False when there is no such run."""
 
     async def cancel(self, name: str) -> None:
         """Stop a run for good. Its flow sees CancelledError and may tidy up."""
@@ -64,126 +131,315 @@ class Engine(Protocol):
     async def park(self, name: str) -> None:
         """Stop a run in this process only."""
 
-    async def unfinished(self) -> tuple[str, ...]:
-        """Names of runs that have not ended."""
+    async def runs(self, *states: State, limit: int = 10_000) -> tuple[RunView, ...]:
+        """Runs in these states, oldest first; without any, the unfinished ones."""
 
     async def close(self) -> None:
         """Let go of everything. Runs that are still going are parked."""
 
 
-class DbosEngine:
-    """DBOS, with a SQLite file of its own. One in a process, since DBOS is one.
+@dataclass
+class _Here:
+    """A run that this process goes on with. ``stop`` is why its task was cancelled."""
 
-    Raises StoreError when the file cannot be used.
+    ended: asyncio.Future[Ended] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    task: asyncio.Task[Any] | None = None
+    stop: Ended | None = None
+    lives: int = 1
+
+
+class DbosEngine:
+    """DBOS, with a SQLite file of its own or a schema of its own in a Postgres database. One in a process: DBOS is one.
+
+    ``host`` keeps apart those who share a database; no two processes may have the same at a time. What DBOS is not
+    asked to do: recover by itself (its executor id is a new one in each life, so it finds nothing of its own), and
+    share queues (each host listens to its own alone, on which only `adopt` puts runs). It refuses to keep a step
+    of an execution that no longer owns its run, but does run it; hence ``ours``. Raises StoreError when the database
+    cannot be used.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._live: dict[str, asyncio.Task[Any]] = {}
-        self._ended: dict[str, asyncio.Future[Ended]] = {}
-        self._parking: set[str] = set()
+    def __init__(self, where: Path | sa.URL, host: str = "local") -> None:
+        self._where = where
+        self._queue = f"swarm-{host}"
+        self._executor = f"{host}-{secrets.token_hex(8)}"
+        self._database: sa.Engine | None = None
         self._workflow: Flow | None = None
+        self._ours: Ours | None = None
+        self._here: dict[str, _Here] = {}
+        self._parked: set[str] = set()
 
-    async def recover(self, flow: Flow) -> tuple[str, ...]:
+    async def open(self, flow: Flow, ours: Ours | None = None) -> None:
+        self._ours = ours
         try:
-            _require_sound(self._path)
-            DBOS(config=_config(self._path))
-            self._workflow = DBOS.workflow(name="attempt", max_recovery_attempts=LIVES)(self._wrap(flow))
+            if isinstance(self._where, Path):
+                _require_sound(self._where)
+            self._database = _database(self._where)
+            DBOS(config=_config(self._database, self._executor))
+            self._workflow = DBOS.workflow(name="attempt")(self._wrap(flow))
+            DBOS.listen_queues([self._queue])
             # Not in a thread: DBOS runs the flows on the loop that it is launched from.
             DBOS.launch()
+            await DBOS.register_queue_async(self._queue, polling_interval_sec=POLL, on_conflict="always_update")
         except (sa.exc.DatabaseError, sqlite3.DatabaseError, dbos_error.DBOSException) as error:
-            await _destroy()
-            why = str(getattr(error, "orig", error))
-            mend = (
-                f"stop every daemon, then: mv {self._path} {self._path}.broken (attempts that were running start over)"
-            )
-            raise StoreError(f"the engine's database {self._path} cannot be used: {why}", mend) from error
-        return await self.unfinished()
+            await self._destroy()
+            raise _unusable(self._where, error) from error
+
+    async def recover(self, flow: Flow) -> None:
+        await self.open(flow)
+        await self.adopt(*(each.name for each in await self.runs()))
+
+    async def start(self, name: str) -> None:
+        if name not in self._here:
+            await self._begin(name)
 
     async def run(self, name: str) -> Ended:
-        if self._workflow is None:
-            raise RuntimeError("the engine is not open")
-        future = self._ended.setdefault(name, asyncio.get_running_loop().create_future())
-        with SetWorkflowID(name):
-            handle = await DBOS.start_workflow_async(self._workflow, name)
-        status = await handle.get_status()
-        if not future.done() and name not in self._live:
-            match status.status:
-                case "SUCCESS":
-                    return Ended("done", await handle.get_result())
-                case "CANCELLED":
-                    return Ended("cancelled")
-                case "ERROR" | "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
-                    return Ended("failed", f"the run ended as {status.status}: {status.error or 'too many restarts'}")
-                case _:
-                    pass
-        ended = await asyncio.shield(future)
-        if ended.how in {"done", "failed"}:
-            with contextlib.suppress(Exception):  # told by ``ended``; what is waited for is that DBOS wrote it down
-                await handle.get_result(polling_interval_sec=0.1)
-        self._ended.pop(name, None)
-        return ended
+        here = self._here.get(name) or await self._begin(name)
+        ended = await asyncio.shield(here.ended)
+        return await self._written(name, ended) if ended.how in {"done", "failed"} else ended
+
+    async def adopt(self, *names: str) -> None:
+        wanted = [name for name in names if name not in self._here]
+        if not wanted:
+            return
+        taken: list[str] = []
+        for status in await _outside(partial(_list, workflow_ids=wanted)):
+            name, lives = status.workflow_id, _lives(status) + 1
+            if _STATES[status.status] not in _UNFINISHED or name in self._here:
+                continue
+            self._here[name] = _Here(lives=lives)
+            await _outside(partial(DBOS.update_workflow_attributes_async, name, {"lives": lives}))
+            if lives > LIVES:
+                await self.cancel(name)
+                continue
+            self._parked.discard(name)
+            taken.append(name)
+        if taken:
+            await _outside(partial(DBOS.resume_workflows_async, taken, queue_name=self._queue))
 
     async def phase(self, name: str, act: Act) -> str:
-        async def step() -> str:
-            return await act()  # DBOS looks at the function to see whether it is async, which hides in a partial
+        run = _running()
 
-        value: str = await DBOS.run_step_async(StepOptions(name=name), step)
+        async def step() -> str:
+            await self._require_ours(run)
+            value = await act()
+            await self._require_ours(run)
+            return value
+
+        with self._owned(run):
+            value: str = await DBOS.run_step_async(StepOptions(name=name), step)
         return value
 
+    async def wait(self, topic: str, seconds: float) -> str | None:
+        run = _running()
+        with self._owned(run):
+            value: str | None = await DBOS.recv_async(topic, timeout_seconds=seconds)
+        await self._require_ours(run)
+        return value
+
+    async def timer(self, seconds: float) -> None:
+        run = _running()
+        with self._owned(run):
+            await DBOS.sleep_async(max(seconds, 0.001))  # without a time it would be no step, and shift those behind it
+        await self._require_ours(run)
+
+    async def signal(self, name: str, topic: str, value: str) -> bool:
+        try:
+            await _outside(partial(DBOS.send_async, name, value, topic))
+        except dbos_error.DBOSNonExistentWorkflowError:
+            return False
+        return True
+
     async def cancel(self, name: str) -> None:
-        await DBOS.cancel_workflow_async(name)
-        await self._stop(name, Ended("cancelled"))
+        await _outside(partial(DBOS.cancel_workflow_async, name))
+        self._stop(name, Ended("cancelled"))
 
     async def park(self, name: str) -> None:
-        self._parking.add(name)
-        await self._stop(name, Ended("parked"))
+        self._parked.add(name)
+        here = self._here.get(name)
+        self._stop(name, Ended("parked"))
+        if here is not None and here.lives > 1:
+            await _outside(partial(DBOS.update_workflow_attributes_async, name, {"lives": 1}))
 
-    async def unfinished(self) -> tuple[str, ...]:
-        found = await DBOS.list_workflows_async(status=_UNFINISHED, load_input=False, load_output=False)
-        return tuple(each.workflow_id for each in found)
+    async def runs(self, *states: State, limit: int = 10_000) -> tuple[RunView, ...]:
+        wanted = [name for name, state in _STATES.items() if state in (states or _UNFINISHED)]
+        return tuple(_view(each) for each in await _outside(partial(_list, status=wanted, limit=limit)))
 
     async def close(self) -> None:
-        tasks = list(self._live.values())
-        for name in list(self._live):
+        tasks = [here.task for here in self._here.values() if here.task]
+        for name in list(self._here):
             await self.park(name)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await _destroy()
+        await self._destroy()
 
-    async def _stop(self, name: str, ended: Ended) -> None:
-        if task := self._live.get(name):
-            task.cancel()
-        else:
-            self._resolve(name, ended)
+    # Machinery
+
+    async def _begin(self, name: str) -> _Here:
+        """The run as it is here: begun now, or with its end filled in."""
+        if self._workflow is None:
+            raise RuntimeError("the engine is not open")
+        here = self._here[name] = _Here()
+        try:
+            status = await _outside(partial(_start, self._workflow, name))
+        except BaseException:
+            self._drop(name, here, Ended("parked"))
+            raise
+        if here.task is None and (ended := self._standing(status)):
+            self._drop(name, here, ended)
+        return here
+
+    def _standing(self, status: WorkflowStatus) -> Ended | None:
+        """What a run that was there before comes to; None for one that was begun by this very call."""
+        match _STATES[status.status]:
+            case "running" if status.executor_id == self._executor and status.workflow_id not in self._parked:
+                return None
+            case "running" | "waiting":
+                return Ended("parked" if status.workflow_id in self._parked else "lost")
+            case _:
+                return _ended(status)
+
+    async def _written(self, name: str, ended: Ended) -> Ended:
+        """The end as the database has it: a flow may end in the moment in which its run is adopted elsewhere."""
+        while True:
+            (status,) = await _outside(partial(_list, workflow_ids=[name], load_output=True))
+            match _STATES[status.status]:
+                case "running" if status.executor_id == self._executor:
+                    await asyncio.sleep(0.05)
+                case "running" | "waiting":
+                    return Ended("lost")
+                case "done":
+                    return _ended(status)
+                case _:
+                    return ended
+
+    def _stop(self, name: str, ended: Ended) -> None:
+        here = self._here.get(name)
+        if here is None:
+            return
+        if here.task is None:
+            self._drop(name, here, ended)
+        elif here.stop is None:
+            here.stop = ended
+            here.task.cancel()
+
+    def _drop(self, name: str, here: _Here, ended: Ended) -> None:
+        """Let a run go, and tell whoever waits for it."""
+        if self._here.get(name) is here:
+            del self._here[name]
+        if not here.ended.done():
+            here.ended.set_result(ended)
 
     def _wrap(self, flow: Flow) -> Flow:
         async def attempt(name: str) -> str:
-            task = asyncio.current_task()
-            if task is None or name in self._parking:
-                raise asyncio.CancelledError
-            self._live[name] = task
+            here = self._here.get(name)
+            if here is None:
+                raise asyncio.CancelledError  # left on the queue by an earlier life; nobody asked for it
+            earlier, here.task = here.task, asyncio.current_task()
             ended = Ended("cancelled")  # also where DBOS itself stops a cancelled run, between two phases
             try:
+                if earlier is not None:  # taken from the queue twice: the later execution is the run's owner
+                    earlier.cancel()
+                    await asyncio.wait({earlier})
                 value = await flow(name)
+                await self._require_ours(name)
                 ended = Ended("done", value)
             except asyncio.CancelledError:
-                ended = Ended("parked" if name in self._parking else "cancelled")
+                ended = here.stop or Ended("cancelled")
                 raise
             except Exception as error:
                 log.exception("run %s broke", name)
                 ended = Ended("failed", f"{type(error).__name__}: {error}")
                 raise
             finally:
-                del self._live[name]
-                self._resolve(name, ended)
+                if here.task is asyncio.current_task():
+                    self._drop(name, here, ended)
             return value
 
         return attempt
 
-    def _resolve(self, name: str, ended: Ended) -> None:
-        future = self._ended.setdefault(name, asyncio.get_running_loop().create_future())
-        if not future.done():
-            future.set_result(ended)
+    async def _require_ours(self, name: str) -> None:
+        if self._ours is not None and not await self._ours(name):
+            self._lose(name)
+
+    @contextlib.contextmanager
+    def _owned(self, name: str) -> Iterator[None]:
+        """Around what DBOS refuses to a flow whose run another process adopted."""
+        try:
+            yield
+        except dbos_error.DBOSWorkflowConflictIDError:
+            self._lose(name)
+
+    def _lose(self, name: str) -> None:
+        # Leaving by a cancellation, since for any other end DBOS would look on until the other process ends the run.
+        if (here := self._here.get(name)) is not None:
+            here.stop = Ended("lost")
+        raise asyncio.CancelledError
+
+    async def _destroy(self) -> None:
+        """End DBOS without taking the loop's threads along: it had put its own pool in their place, and ends that."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(max_workers=1) as own:
+            await loop.run_in_executor(own, partial(DBOS.destroy, destroy_registry=True))
+        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+        if self._database is not None:
+            self._database.dispose()
+
+
+def _running() -> str:
+    name = DBOS.workflow_id
+    if name is None:
+        raise RuntimeError("there is no flow around this call")
+    return name
+
+
+async def _outside(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Ask DBOS apart from any flow: asked inside of one, the answer would become a step of it."""
+    return await asyncio.get_running_loop().create_task(call(), context=contextvars.Context())
+
+
+async def _start(workflow: Flow, name: str) -> WorkflowStatus:
+    with SetWorkflowID(name):
+        handle = await DBOS.start_workflow_async(workflow, name)
+    return await handle.get_status()
+
+
+async def _list(
+    *,
+    workflow_ids: list[str] | None = None,
+    status: list[str] | None = None,
+    limit: int | None = None,
+    load_output: bool = False,
+) -> list[WorkflowStatus]:
+    return await DBOS.list_workflows_async(
+        workflow_ids=workflow_ids, status=status, limit=limit, load_input=False, load_output=load_output
+    )
+
+
+def _lives(status: WorkflowStatus) -> int:
+    found = (status.attributes or {}).get("lives", 1)
+    return found if isinstance(found, int) else 1
+
+
+def _view(status: WorkflowStatus) -> RunView:
+    return RunView(
+        name=status.workflow_id,
+        state="failed" if _lives(status) > LIVES else _STATES[status.status],
+        executor=status.executor_id or "",
+        lives=_lives(status),
+        created=(status.created_at or 0) / 1000,
+    )
+
+
+def _ended(status: WorkflowStatus) -> Ended:
+    """The end of a run that has one, as the database has it."""
+    match _STATES[status.status]:
+        case "done":
+            return Ended("done", str(status.output))
+        case "cancelled" if _lives(status) <= LIVES:
+            return Ended("cancelled")
+        case "cancelled":
+            return Ended("failed", f"it ended the process that ran it {LIVES} times in a row")
+        case _:
+            return Ended("failed", f"the run ended as {status.status}: {status.error or 'too many restarts'}")
 
 
 def _require_sound(path: Path) -> None:
@@ -195,33 +451,44 @@ def _require_sound(path: Path) -> None:
             raise sqlite3.DatabaseError(told)
 
 
-async def _destroy() -> None:
-    """End DBOS without taking the loop's threads along: it had put its own pool in their place, and shuts that down."""
-    loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(max_workers=1) as own:
-        await loop.run_in_executor(own, partial(DBOS.destroy, destroy_registry=True))
-    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+def _unusable(where: Path | sa.URL, error: Exception) -> StoreError:
+    why = str(getattr(error, "orig", error)).strip()
+    if isinstance(where, Path):
+        mend = f"stop every daemon, then: mv {where} {where}.broken (attempts that were running start over)"
+        return StoreError(f"the engine's database {where} cannot be used: {why}", mend)
+    name = f"{where.host or 'localhost'}:{where.port or 5432}/{where.database}"
+    return StoreError(f"the engine's database on {name} cannot be used: {why}", "is the server up, and may we log in?")
 
 
-def _config(path: Path) -> DBOSConfig:
-    # With an engine of ours DBOS gets the write-ahead log, which it does not turn on by itself and which halves the
-    # price of a step. Without a conductor key and with tracing off it talks to nobody.
-    url = f"sqlite:///{path}"
-    engine = sa.create_engine(url)
+def _database(where: Path | sa.URL) -> sa.Engine:
+    # With an engine of ours SQLite gets the write-ahead log, which DBOS does not turn on by itself and which halves the
+    # price of a step.
+    pool: dict[str, Any] = {"pool_size": CONNECTIONS, "max_overflow": 0, "pool_timeout": 60, "pool_pre_ping": True}
+    if not isinstance(where, Path):
+        return sa.create_engine(where.set(drivername="postgresql+psycopg"), **pool)
+    engine = sa.create_engine(f"sqlite:///{where}", **pool)
     event.listen(engine, "connect", _configure)
-    return DBOSConfig(
-        name="agent-swarm",
-        system_database_url=url,
-        system_database_engine=engine,
-        executor_id=EXECUTOR,
-        application_version=VERSION,
-        log_level="ERROR",
-        enable_otlp=False,
-        notification_listener_polling_interval_sec=0.25,
-    )
+    return engine
 
 
 def _configure(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = "IMMEDIATE"
     for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _config(database: sa.Engine, executor: str) -> DBOSConfig:
+    # Without a conductor key and with tracing off it talks to nobody.
+    return DBOSConfig(
+        name="agent-swarm",
+        system_database_url=database.url.render_as_string(hide_password=False),
+        system_database_engine=database,
+        dbos_system_schema=SCHEMA,
+        executor_id=executor,
+        application_version=VERSION,
+        log_level="ERROR",
+        enable_otlp=False,
+        max_executor_threads=THREADS,
+        notification_listener_polling_interval_sec=LISTEN,
+        notification_coalesce_sec=1.0,
+    )

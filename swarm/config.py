@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 from pool.address import SOCKET_LIMIT
 from pool.config import EMBEDDED, NAME, PoolConfig
@@ -15,11 +15,12 @@ from sandbox.config import SandboxConfig
 from sandbox.errors import ImageError
 from sandbox.images.sources import source_of
 from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
-from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
 from swarm.config_database import Address, address_misfits
+from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
 from swarm.config_sandbox import agent_misfits, sandbox_misfits, setup_misfits
 from swarm.config_text import Problem, dotted, nearest
 from swarm.errors import ConfigError
+from swarm.telemetry.settings import TelemetryConfig
 from swarm.types import STRATEGY, Budget, Frozen
 
 
@@ -49,7 +50,9 @@ class DaemonConfig(Frozen):
     database_password_file: Path | None = Field(
         default=None, description="file that holds the password, readable by the daemon's user alone"
     )
-    tcp: TcpConfig | None = Field(default=None, description="where the api listens for other machines; default: nowhere")
+    tcp: TcpConfig | None = Field(
+        default=None, description="where the api listens for other machines; default: nowhere"
+    )
     tokens: tuple[TokenConfig, ...] = Field(
         default=(), max_length=100, description="who may call over TCP, besides those that swarm token add wrote down"
     )
@@ -70,7 +73,8 @@ class DaemonConfig(Frozen):
                 f"the password of daemon.database was not found: the {what} {named} holds none, or may not be read",
                 "put the password there; a file must be readable by the daemon's user and by nobody else",
             )
-        return Address(self.database, self.database_password and self.database_password.get_secret_value())
+        password = self.database_password
+        return Address(self.database, password.get_secret_value() if password else None)
 
 
 class BrokerAddress(Frozen):
@@ -154,11 +158,25 @@ class Settings(Frozen):
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")
     followup: FollowupConfig = FollowupConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
 
     @property
     def strategies(self) -> tuple[str, ...]:
         """Every way to work that a task may name: our own, then one for each agent."""
         return (*OWN_STRATEGIES, *(strategy_of(name) for name in known_agents(self.agents)))
+
+
+def secrets_of(value: object) -> frozenset[str]:
+    """Every secret in the settings, wherever it stands."""
+    if isinstance(value, SecretStr):
+        return frozenset({value.get_secret_value()})
+    if isinstance(value, BaseModel):
+        return secrets_of([getattr(value, name) for name in type(value).model_fields])
+    if isinstance(value, Mapping):
+        return secrets_of([*value.values()])
+    if isinstance(value, (list, tuple)):
+        return frozenset(secret for each in value for secret in secrets_of(each))
+    return frozenset()
 
 
 def impossible(settings: Settings) -> tuple[Problem, ...]:

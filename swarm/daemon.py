@@ -7,7 +7,7 @@ import contextlib
 import importlib.metadata
 import logging
 import os
-import re
+import platform
 import signal
 import socket
 import time
@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator
 from swarm.api.application import application
 from swarm.api.desk import Desk
 from swarm.api.tokens import Tokens
-from swarm.config import DaemonConfig, Settings
+from swarm.config import DaemonConfig, Settings, secrets_of
 from swarm.errors import DaemonError
 from swarm.instance import alone, listening, remove_socket, socket_mark
 from swarm.serving import Doors, TcpListener, listening_tcp
+from swarm.telemetry.logs import configure
+from swarm.telemetry.redaction import Redactor
 from swarm.types import DaemonHealth, DaemonStatus
 from swarm.wiring import House, house
 
@@ -27,22 +29,14 @@ log = logging.getLogger(__name__)
 
 OpenHouse = Callable[[Settings], contextlib.AbstractAsyncContextManager[House]]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-class PlainFormatter(logging.Formatter):
-    """Log lines without control characters and without characters that turn text around: models write into them."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", super().format(record))
-
 
 async def run_daemon(settings: Settings, *, open_house: OpenHouse = house) -> int:
     """Serve until SIGTERM or SIGINT, then drain; the exit code. ``open_house`` joins the parts.
 
     Raises DaemonError when it cannot start, also because another one runs, StoreError, SandboxError and PoolError.
     """
-    _log_plainly()
+    telling = settings.telemetry
+    configure(telling.log_format, telling.log_level, Redactor(secrets_of(settings)), host=platform.node())
     started = time.time()
     with alone(settings.daemon.state):
         async with open_house(settings) as made:
@@ -69,6 +63,7 @@ class Daemon:
             diff=made.diff,
             health=self.health,
             status=self.status,
+            metrics=made.metrics,
             servers=made.pool,
             tokens=_tokens(made.settings.daemon),
             hosts=made.settings.daemon.tcp.hosts if made.settings.daemon.tcp else (),
@@ -173,13 +168,3 @@ def _raise_of(working: asyncio.Task[None]) -> None:
         error = error.exceptions[0]
     if error is not None:
         raise error
-
-
-def _log_plainly() -> None:
-    root = logging.getLogger()
-    if not root.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        root.addHandler(handler)
-        root.setLevel(logging.INFO)
-        logging.getLogger("httpx").setLevel(logging.WARNING)

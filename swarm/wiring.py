@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import logging
+import os
+import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -29,18 +32,21 @@ from swarm import acceptance
 from swarm.agents import agent_of, known_agents
 from swarm.attempt import AttemptRun, Parts
 from swarm.awaiting import Awaiting
-from swarm.config import Settings
+from swarm.config import Settings, secrets_of
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.errors import BrokerError
 from swarm.followup import Followup
+from swarm.measuring import Measuring
 from swarm.models import Models
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
 from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
+from swarm.telemetry.redaction import Redactor
+from swarm.telemetry.telemetry import Telemetry, opened
 from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
 from swarm.ways_out import ways_out
 from swarm.work import Strategy
@@ -65,6 +71,7 @@ class House:
     proved: SelfTest
     workspace: Callable[[str], Workspace]
     broker_client: BrokerClient
+    telemetry: Telemetry
 
     async def plan(self, request: TaskRequest) -> Plan:
         """How a request will be worked on. Raises TaskError. The broker is only asked about names we do not know."""
@@ -97,6 +104,19 @@ class House:
     def awaiting(self, moved: Callable[[TaskView], None] = lambda _view: None) -> Awaiting:
         """What looks at the proposals that the broker still holds."""
         return Awaiting(self.store, self.broker_client, self.coordinator, moved)
+
+    async def metrics(self) -> bytes:
+        """The page for Prometheus. Raises StoreError."""
+        measuring = Measuring(
+            store=self.store,
+            metrics=self.telemetry.metrics,
+            state=self.settings.daemon.state,
+            running=lambda: self.coordinator.running,
+            draining=lambda: self.coordinator.draining,
+            endpoints=self.endpoints,
+            broker=self.broker,
+        )
+        return await measuring.page()
 
     def endpoints(self) -> tuple[EndpointView, ...]:
         """The pool's servers as they are now."""
@@ -141,6 +161,8 @@ async def house(
     state = settings.daemon.state
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(Store(state / "swarm.db"))
+        telemetry = stack.enter_context(_telemetry(settings))
+        store.listeners.append(telemetry.heard)
         pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
         tiers = Tiers(pool, pool.config)
         models = Models(pool, tiers)
@@ -183,7 +205,7 @@ async def house(
             ladder=acceptance.ladder(settings),
             clock=time.time,
         )
-        yield House(settings, store, coordinator, pool, tiers, backend, proved, parts.workspace, broker)
+        yield House(settings, store, coordinator, pool, tiers, backend, proved, parts.workspace, broker, telemetry)
 
 
 async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfig:
@@ -230,6 +252,12 @@ async def _rooms(
             yield rooms
         finally:
             await rooms.close()
+
+
+def _telemetry(settings: Settings) -> AbstractContextManager[Telemetry]:
+    redactor = Redactor(secrets_of(settings))
+    version = importlib.metadata.version("agent-swarm")
+    return opened(settings.telemetry, redactor, os.environ, host=platform.node(), version=version)
 
 
 def _agent_setup(settings: Settings) -> Callable[[str], tuple[str, ...]]:

@@ -22,8 +22,8 @@ from swarm.types import DaemonHealth, DaemonStatus, TaskRequest, TaskView
 class Desk:
     """Everything that the routes use. ``closing`` ends open streams, so that the server can stop.
 
-    ``tokens`` are the rights of callers over TCP; without any, only the unix socket is answered. ``hosts`` are the
-    names by which the daemon may be called there.
+    ``metrics`` makes the page for Prometheus. ``tokens`` are the rights of callers over TCP; without any, only the unix
+    socket is answered. ``hosts`` are the names by which the daemon may be called there.
     """
 
     store: Store
@@ -32,6 +32,7 @@ class Desk:
     diff: Callable[[TaskView], Awaitable[str]]
     health: Callable[[], DaemonHealth]
     status: Callable[[], Awaitable[DaemonStatus]]
+    metrics: Callable[[], Awaitable[bytes]] | None = None
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     servers: Servers | None = None
     tokens: Tokens | None = None

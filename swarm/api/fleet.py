@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from swarm.answers import ChangesQuery
 from swarm.api.desk import CallerOf, Desk
 from swarm.api.failures import Answers
 from swarm.api.streams import Streams
 from swarm.api.tasks import EVENTS, Seen
+from swarm.telemetry.metrics import CONTENT_TYPE
 from swarm.types import DaemonHealth, DaemonStatus, HostView
 
 
@@ -23,6 +24,8 @@ def routes(desk: Desk, streams: Streams) -> APIRouter:
     add("/v1/health", door.show_health, methods=["GET"])
     add("/v1/status", door.show_status, methods=["GET"])
     add("/v1/hosts", door.list_hosts, methods=["GET"])
+    page: Answers = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    add("/metrics", door.scrape, methods=["GET"], response_class=Response, responses=page)
     events: Answers = {200: EVENTS}
     add("/v1/events", door.follow_all, methods=["GET"], response_class=StreamingResponse, responses=events)
     return router
@@ -46,6 +49,11 @@ class FleetDoor:
     async def list_hosts(self) -> tuple[HostView, ...]:
         """Every host that works from this database, and whether it beats."""
         return await self._desk.store.hosts.all()
+
+    async def scrape(self) -> Response:
+        """Counters and the fleet as it is now, in Prometheus's text format (see docs/telemetry.md)."""
+        page = await self._desk.metrics() if self._desk.metrics else b""
+        return Response(page, media_type=CONTENT_TYPE)
 
     async def follow_all(
         self,

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from swarm.scheduling import breaker as rules
 from swarm.scheduling.admission import may_run
 from swarm.scheduling.facts import Busy, Candidate, Hold, HostFacts, Rules, Running
 from swarm.scheduling.turns import Turns, after, next_of
-from swarm.store import moves, rows
+from swarm.store import breakers, moves, rows
 from swarm.store.database import Database
-from swarm.store.rows import Claim, Row
+from swarm.store.rows import Claim, Row, Settlement
 from swarm.store.schema import tasks, turns
 from swarm.types import TaskState
 
@@ -23,7 +24,7 @@ LANES = 500  # that one claim looks at; where there are more, the next claim goe
 BATCH = 500  # tasks that one sweep looks at
 FLOOR = "floor"
 
-_QUEUED = tasks.c.state == TaskState.QUEUED.value
+QUEUED = tasks.c.state == TaskState.QUEUED.value
 _BUSY = tasks.c.state.in_([TaskState.RUNNING.value, TaskState.DELIVERING.value])
 
 
@@ -67,12 +68,18 @@ class Queue:
         def act(connection: sa.Connection) -> float | None:
             now = self._db.clock()
             times = (
-                connection.execute(sa.select(sa.func.min(column)).where(_QUEUED, column > now)).scalar_one()
+                connection.execute(sa.select(sa.func.min(column)).where(QUEUED, column > now)).scalar_one()
                 for column in (tasks.c.not_before, tasks.c.expires)
             )
             return min((float(time) for time in times if time is not None), default=None)
 
         return await self._db.do(act)
+
+    async def oldest(self) -> float | None:
+        """Since when the longest waiting task waits; None when none does."""
+        return await self._db.do(
+            lambda connection: connection.execute(sa.select(sa.func.min(tasks.c.queued)).where(QUEUED)).scalar_one()
+        )
 
     async def sweep(self) -> tuple[str, ...]:
         """See to what no event told of: tasks past their time in the queue, needs that were met or never will be.
@@ -88,6 +95,7 @@ class Queue:
     # What a claim chooses from
 
     def _choose(self, connection: sa.Connection, host: HostFacts) -> Candidate | None:
+        self._db.alone(connection, "queue")
         self._place_old(connection)
         running = self.running(connection)
         heads = [head for head in self._heads(connection) if not may_run(head, running, self.rules.caps, host)]
@@ -95,12 +103,29 @@ class Queue:
         chosen = next_of(heads, count)
         if chosen is not None:
             _write(connection, after(heads, chosen, count))
+            breakers.let_through(connection, self.names(chosen.repository), chosen.task, running.now)
         return chosen
+
+    def ended(self, connection: sa.Connection, row: Row, end: Settlement) -> None:
+        """Let the breakers hear of the end of an attempt, inside the caller's transaction."""
+        silent = end.failure == "person" or end.result.conclusion.ending == "cancelled"
+        failure = end.reason or "no reason is known" if end.failure == "infrastructure" else ""
+        names = self.names(row.repository)
+        breakers.heard(connection, names, row.id, None if silent else failure, self._db.clock())
+
+    def names(self, repository: str) -> tuple[str, ...]:
+        """The breakers that a repository's tasks belong to."""
+        image = self.rules.images.get(repository)
+        return (f"repository:{repository}", *((f"image:{image}",) if image else ()))
 
     def running(self, connection: sa.Connection) -> Running:
         """Everything that holds a slot now, and what is held back."""
         busy = tuple(_busy(row) for row in connection.execute(sa.select(tasks).where(_BUSY)))
-        return Running(busy, self.holds, self._db.clock())
+        now = self._db.clock()
+        shut = {each.name: reason for each in breakers.opened(connection) if (reason := rules.shut(each, now))}
+        images = [(f"repository:{name}", f"image:{image}") for name, image in self.rules.images.items()]
+        held = (*shut.items(), *((scope, shut[image]) for scope, image in images if image in shut))
+        return Running(busy, (*self.holds, *(Hold(scope, reason) for scope, reason in held)), now)
 
     def _heads(self, connection: sa.Connection) -> list[Candidate]:
         found = self._lanes(connection, self._from, LANES)
@@ -111,7 +136,7 @@ class Queue:
 
     def _lanes(self, connection: sa.Connection, start: str, limit: int) -> list[Row]:
         """The first task of each lane after ``start`` by name: one step in the index for each, however long it is."""
-        ready = (_QUEUED, tasks.c.waiting == 0)
+        ready = (QUEUED, tasks.c.waiting == 0)
         first = sa.select(sa.func.min(tasks.c.lane).label("lane")).where(*ready, tasks.c.lane > start)
         lanes = first.cte("lanes", recursive=True)
         other = tasks.alias("other")
@@ -132,7 +157,7 @@ class Queue:
     # What no event told of
 
     def _expire(self, connection: sa.Connection) -> tuple[str, ...]:
-        over = sa.select(tasks).where(_QUEUED, tasks.c.expires <= self._db.clock()).limit(BATCH)
+        over = sa.select(tasks).where(QUEUED, tasks.c.expires <= self._db.clock()).limit(BATCH)
         found = connection.execute(over.with_for_update()).all()
         for row in found:
             reason = f"nobody claimed it within {row.expires - row.created:.0f} s"
@@ -140,7 +165,7 @@ class Queue:
         return tuple(row.id for row in found)
 
     def _recount(self, connection: sa.Connection) -> tuple[str, ...]:
-        waiting = sa.select(tasks.c.id).where(_QUEUED, tasks.c.waiting > 0, tasks.c.id > self._swept)
+        waiting = sa.select(tasks.c.id).where(QUEUED, tasks.c.waiting > 0, tasks.c.id > self._swept)
         found: Sequence[str] = connection.execute(waiting.order_by(tasks.c.id).limit(BATCH)).scalars().all()
         self._swept = found[-1] if len(found) == BATCH else ""
         ended = [name for name in found if not moves.recount(self._db, connection, name)]
@@ -150,7 +175,7 @@ class Queue:
 
     def _place_old(self, connection: sa.Connection) -> None:
         """Put those into a lane that an earlier version queued, which knew none."""
-        for row in connection.execute(sa.select(tasks).where(_QUEUED, tasks.c.lane == "").limit(BATCH)).all():
+        for row in connection.execute(sa.select(tasks).where(QUEUED, tasks.c.lane == "").limit(BATCH)).all():
             connection.execute(tasks.update().where(tasks.c.id == row.id).values(moves.place(row, {})))
 
 

@@ -77,7 +77,7 @@ class Budget(Frozen):
 
 
 class Spent(Frozen):
-    """What was spent so far, in the units of Budget. ``cached_tokens`` are those of ``prompt_tokens`` not recomputed."""
+    """What was spent so far, in the units of Budget. Of ``prompt_tokens`` a cache held ``cached_tokens``."""
 
     steps: int = 0
     tokens: int = 0
@@ -227,6 +227,7 @@ class Conclusion(Frozen):
     summary: str = ""
     model: str = ""
     strategy: str = Field(default="", description="the way that did it, where another one chose it")
+    limit: str = Field(default="", description="which limit was hit, as task.tokens, lineage.money or fleet.steps")
 
 
 class Happening(Frozen):
@@ -294,6 +295,13 @@ class Outcome(Frozen):
     fault: Fault | None = Field(default=None, description="why it could not be delivered")
 
 
+class Eta(Frozen):
+    """When a queued task is likely to be done, in seconds from now: at best and at worst."""
+
+    low: float
+    high: float
+
+
 class TaskView(Frozen):
     """A task with everything that a person asks of it; made by the store, shown by api and cli."""
 
@@ -308,6 +316,9 @@ class TaskView(Frozen):
     commit: str | None = None
     timings: dict[str, float] = Field(default_factory=dict, description="seconds of wall clock by phase")
     updated: float = 0.0
+    place: int | None = Field(default=None, description="in the queue by age and priority; 1 is next")
+    eta: Eta | None = Field(default=None, description="None where too little is known")
+    waits_for: str = Field(default="", description="why it does not run yet; empty when only its turn has to come")
     user: str = Field(default="", description="who handed it in: a user of the daemon's machine, or a token's name")
 
 

@@ -32,6 +32,7 @@ LOOKED_UP_BY_NAME = {
 
 # The one file (per library or language) that may touch it.
 OWNERS: dict[str, set[str]] = {
+    "cronsim": {"swarm/scheduling/cron.py"},
     "dbos": {"swarm/engine.py"},
     "docker": {"sandbox/container/engine.py"},
     "openai": {"pool/plain_client.py"},  # the request path speaks plain JSON, at a quarter of the SDK's cost
@@ -52,7 +53,20 @@ SQL = re.compile(
     re.DOTALL,
 )
 SQL_FILES = {
-    f"swarm/store/{name}.py" for name in ("store", "journal", "rows", "schema", "views", "database", "moves", "queue")
+    f"swarm/store/{name}.py"
+    for name in (
+        "store",
+        "journal",
+        "rows",
+        "schema",
+        "views",
+        "database",
+        "moves",
+        "queue",
+        "line",
+        "breakers",
+        "schedules",
+    )
 }
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from swarm.scheduling.facts import Busy, Candidate, Caps, Hold, HostFacts, Running
 
@@ -13,6 +13,18 @@ def may_run(candidate: Candidate, running: Running, caps: Caps, host: HostFacts)
     Reasons that hold for the task alone come first: they are what a person can do something about.
     """
     return next(_reasons(candidate, running, caps, host), "")
+
+
+def waits_for(candidate: Candidate, running: Running, caps: Caps, hosts: Sequence[HostFacts]) -> str:
+    """Why a task waits though there are ``hosts``; empty when one of them may start it as soon as it asks."""
+    if not hosts:
+        return "waits for a host: no daemon that takes tasks is alive"
+    able = [host for host in hosts if host.labels.issuperset(candidate.requires)]
+    if not able and not candidate.needs:
+        missing = ", ".join(sorted(set(candidate.requires)))
+        return f"needs a host with {missing}; none of {', '.join(host.name for host in hosts[:5])} has all of it"
+    found = [may_run(candidate, running, caps, host) for host in able or hosts[:1]]
+    return "" if "" in found else found[0]
 
 
 def _reasons(candidate: Candidate, running: Running, caps: Caps, host: HostFacts) -> Iterator[str]:

@@ -17,7 +17,7 @@ from swarm.errors import TaskError
 from swarm.scheduling.needs import Need, Standing, standing
 from swarm.store import rows, views
 from swarm.store.database import Database
-from swarm.store.rows import Row
+from swarm.store.rows import Plan, Row
 from swarm.store.schema import attempts, needs, tasks
 from swarm.types import TaskRequest, TaskState
 
@@ -93,8 +93,63 @@ def standing_of(connection: sa.Connection, task: str) -> Standing:
     return standing([_need(connection, row) for row in connection.execute(asked.order_by(tasks.c.id)).all()])
 
 
-def begin(db: Database, connection: sa.Connection, row: Row, host: str | None = None) -> Row:
-    """A new attempt at a task, on a host."""
+def enter(
+    db: Database,
+    connection: sa.Connection,
+    request: TaskRequest,
+    plan: Plan,
+    *,
+    root: str | None = None,
+    reason: str = "submitted",
+) -> str:
+    """A new task, queued; its id. Raises TaskError for needs that cannot be."""
+    task = request.task or secrets.token_hex(4)
+    now = db.clock()
+    connection.execute(
+        tasks.insert().values(
+            id=task,
+            key=request.idempotency_key,
+            request=request.model_dump_json(),
+            created=now,
+            updated=now,
+            budget=plan.budget.model_dump_json(),
+            grants=1,
+            state=TaskState.QUEUED.value,
+            reason="",
+            fence=0,
+            tier=plan.tier,
+            strategy=plan.strategy,
+            queued=now,
+            not_before=now,
+            cancelling=False,
+            pausing=False,
+            repository=request.repository,
+            user=plan.user,
+            root=root or rows.root_of(connection, request.follows) or task,
+            follows=request.follows,
+            batch=request.batch,
+            priority=request.priority,
+            rank=rows.rank(now, request.priority),
+            lane=rows.lane(request, plan.user, plan.tier),
+            waiting=len(request.needs),
+            mutex=request.mutex,
+            expires=now + request.expires if request.expires else None,
+        )
+    )
+    db.note(connection, task, "state", {"from": None, "to": "queued", "reason": reason})
+    bind(db, connection, task, request.needs)
+    return task
+
+
+def begin(
+    db: Database,
+    connection: sa.Connection,
+    row: Row,
+    host: str | None = None,
+    *,
+    continues: tuple[str, int | None] | None = None,
+) -> Row:
+    """A new attempt at a task, on a host; ``continues`` is an attempt, and a line of its journal, to go on from."""
     last = rows.last_attempt(connection, row.id)
     number = last.number + 1 if last else 1
     salvage = last.salvage if last and last.id == row.carry else None
@@ -115,11 +170,14 @@ def begin(db: Database, connection: sa.Connection, row: Row, host: str | None = 
             tokens=0,
             wall=0.0,
             host=host,
+            continues=continues[0] if continues else None,
+            point=continues[1] if continues else None,
         )
     )
-    data = {"number": number, "tier": row.tier, "strategy": row.strategy, "carries": row.carry, "host": host}
-    db.note(connection, row.id, "attempt", {key: value for key, value in data.items() if value or key != "host"},
-            attempt=name)  # fmt: skip
+    data = {"number": number, "tier": row.tier, "strategy": row.strategy, "carries": row.carry}
+    told = {"host": host, "continues": continues[0] if continues else None}
+    data |= {key: value for key, value in told.items() if value}
+    db.note(connection, row.id, "attempt", data, attempt=name)
     return connection.execute(sa.select(attempts).where(attempts.c.id == name)).one()
 
 
@@ -144,8 +202,10 @@ def _move(
 ) -> None:
     lifecycle.why_legal(TaskState(row.state), to)
     values = {"state": to.value, "reason": reason, "updated": db.clock(), **extra}
+    if to not in {TaskState.RUNNING, TaskState.DELIVERING}:
+        values = {"host": None, "lease": None, **values}
     if to is TaskState.QUEUED:
-        values = {"queued": db.clock(), "host": None, "lease": None, **values}
+        values = {"queued": db.clock(), **values}
         values |= place(row, values)
     connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
     db.note(connection, row.id, "state", {"from": row.state, "to": to.value, "reason": reason}, attempt=attempt)

@@ -13,7 +13,7 @@ from swarm.budgets.sums import total
 from swarm.errors import KeyReusedError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
 from swarm.store import views
 from swarm.store.schema import attempts, tasks
-from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState
+from swarm.types import Attempt, AttemptResult, Budget, FailureKind, Spent, Task, TaskRequest, TaskState
 
 Row = sa.Row[Any]
 
@@ -43,11 +43,21 @@ AGEING = 60.0  # seconds in the queue that make up for one point of priority
 
 
 @dataclass(frozen=True)
+class Source:
+    """An attempt that another one goes on from; ``salvage`` is the reference that its work is kept under."""
+
+    task: str
+    attempt: str
+    salvage: str | None
+
+
+@dataclass(frozen=True)
 class Claim:
     """The right to work on a task, and what was known when it was given.
 
     ``before`` is what earlier attempts spent; ``carried`` is an earlier attempt's result that only needs delivering;
-    ``resumed`` tells that this attempt ran before, in a daemon that is gone.
+    ``resumed`` tells that this attempt was begun before, by whoever is gone or let go of it; ``source`` is another one
+    that it goes on from.
     """
 
     task: Task
@@ -58,11 +68,12 @@ class Claim:
     refusals: int = 0
     resumed: bool = False
     cancelling: bool = False
+    source: Source | None = None
 
 
 @dataclass(frozen=True)
 class Settlement:
-    """The end of an attempt: where the task goes, and what the attempt came to."""
+    """The end of an attempt: where the task goes, what the attempt came to, and whose doing a bad end is."""
 
     to: TaskState
     reason: str
@@ -70,6 +81,7 @@ class Settlement:
     verdict: dict[str, Any] | None = None
     tier: str | None = None
     wait: float = 0.0
+    failure: FailureKind | None = None
 
 
 @dataclass(frozen=True)
@@ -224,4 +236,12 @@ def claim_of(connection: sa.Connection, row: Row, attempt: Row, *, resumed: bool
         refusals=sum(1 for word in words if word and word["kind"] == "refusal"),
         resumed=resumed,
         cancelling=row.cancelling,
+        source=_source(connection, attempt),
     )
+
+
+def _source(connection: sa.Connection, attempt: Row) -> Source | None:
+    if attempt.continues is None:
+        return None
+    row = connection.execute(sa.select(attempts).where(attempts.c.id == attempt.continues)).one_or_none()
+    return Source(row.task, row.id, row.salvage) if row else None

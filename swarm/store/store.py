@@ -6,7 +6,6 @@ makes, so a worker that was replaced can no longer change anything, and a final 
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +14,20 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from swarm import lifecycle
-from swarm.errors import IllegalMoveError, StoreError
+from swarm.config_database import Address
 from swarm.store import journal, moves, rows, views
+from swarm.store.breakers import Breakers
 from swarm.store.database import Database
 from swarm.store.feed import Feed
+from swarm.store.hosts import Hosts
+from swarm.store.leases import Leases
+from swarm.store.line import Line
 from swarm.store.listing import Listing
+from swarm.store.messages import Messages
 from swarm.store.queue import Queue
 from swarm.store.rows import Claim, Held, Kept, Plan, Row, Settlement
 from swarm.store.schema import attempts, tasks
+from swarm.store.verbs import Verbs
 from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
 
 
@@ -32,16 +37,24 @@ class Store:
     Every method raises StoreError when the database fails.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._db = Database(path, clock=clock)
+    def __init__(self, where: Path | Address, *, clock: Callable[[], float] = time.time, reading: bool = False) -> None:
+        self._db = Database(where, clock=clock, reading=reading)
+        self.shared = self._db.shared
         self._clock = clock
         self._do, self._note = self._db.do, self._db.note
-        self.bell = self._db.bell
+        self.bell, self.listeners = self._db.bell, self._db.listeners
         self.listing = Listing(self._db)
         self.feed = Feed(self._db)
         self.queue = Queue(self._db)
+        self.leases = Leases(self._db)
+        self.hosts = Hosts(self._db, self.leases)
+        self.messages = Messages(self._db)
+        self.verbs = Verbs(self._db)
+        self.breakers = Breakers(self._db)
+        self.line = Line(self._db, self.queue, self.breakers)
 
     async def __aenter__(self) -> Self:
+        self._db.follow()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -59,115 +72,12 @@ class Store:
             known = rows.known(connection, request)
             if known is not None:
                 return views.one(connection, known), False
-            task = request.task or secrets.token_hex(4)
-            now = self._clock()
-            connection.execute(
-                tasks.insert().values(
-                    id=task,
-                    key=request.idempotency_key,
-                    request=request.model_dump_json(),
-                    created=now,
-                    updated=now,
-                    budget=plan.budget.model_dump_json(),
-                    grants=1,
-                    state=TaskState.QUEUED.value,
-                    reason="",
-                    fence=0,
-                    tier=plan.tier,
-                    strategy=plan.strategy,
-                    queued=now,
-                    not_before=now,
-                    cancelling=False,
-                    pausing=False,
-                    repository=request.repository,
-                    user=plan.user,
-                    root=rows.root_of(connection, request.follows) or task,
-                    follows=request.follows,
-                    batch=request.batch,
-                    priority=request.priority,
-                    rank=rows.rank(now, request.priority),
-                    lane=rows.lane(request, plan.user, plan.tier),
-                    waiting=len(request.needs),
-                    mutex=request.mutex,
-                    expires=now + request.expires if request.expires else None,
-                )
-            )
-            self._note(connection, task, "state", {"from": None, "to": "queued", "reason": "submitted"})
-            moves.bind(self._db, connection, task, request.needs)
+            task = moves.enter(self._db, connection, request, plan)
             return views.one(connection, task), True
 
         return await self._do(act, ring=lambda found: found[0].task.id)
 
-    async def retry(self, task: str) -> TaskView:
-        """Queue a task again that ended badly, with its budget granted once more. Raises IllegalMoveError."""
-
-        def act(connection: sa.Connection) -> TaskView:
-            row = rows.row_of(connection, task)
-            why = lifecycle.why_legal(TaskState(row.state), TaskState.QUEUED)
-            if not TaskState(row.state).final:
-                watch = f"watch it: swarm follow {row.id}"
-                raise IllegalMoveError(f"task {row.id} is {row.state} and needs no retry", watch)
-            last = rows.last_attempt(connection, row.id)
-            carry = last and lifecycle.carries(TaskState(row.state), views.result_of(last))
-            extra = {
-                "carry": last.id if last and carry else None,
-                "grants": row.grants + 1,
-                "cancelling": False,
-                "fence": row.fence + 1,
-            }
-            self._move(connection, row, TaskState.QUEUED, why, queued=self._clock(), not_before=0.0, **extra)
-            return views.one(connection, row.id)
-
-        return await self._do(act, ring=lambda view: view.task.id)
-
-    async def cancel(self, task: str) -> TaskView:
-        """Cancel a queued task at once; mark a running one, for its worker to stop. A final one stays as it is.
-
-        Raises IllegalMoveError for a task that is being delivered: the pull request may be there already.
-        """
-
-        def act(connection: sa.Connection) -> TaskView:
-            row = rows.row_of(connection, task)
-            match TaskState(row.state):
-                case TaskState.QUEUED:
-                    self._move(connection, row, TaskState.CANCELLED, "cancelled before it was claimed")
-                case TaskState.RUNNING if not row.cancelling:
-                    connection.execute(tasks.update().where(tasks.c.id == row.id).values(cancelling=True))
-                    self._note(connection, row.id, "cancel", {})
-                case TaskState.DELIVERING:
-                    raise IllegalMoveError(
-                        f"task {row.id} is being delivered, which is too late to cancel", f"wait: swarm follow {row.id}"
-                    )
-                case _:
-                    pass
-            return views.one(connection, row.id)
-
-        return await self._do(act, ring=lambda view: view.task.id)
-
     # A worker's life
-
-    async def adopt(self) -> tuple[Claim, ...]:
-        """Take over every task that an earlier daemon left running or delivering; its fence grows."""
-
-        def act(connection: sa.Connection) -> tuple[Claim, ...]:
-            left = sa.select(tasks).where(tasks.c.state.in_([TaskState.RUNNING.value, TaskState.DELIVERING.value]))
-            claims = []
-            for row in connection.execute(left.order_by(tasks.c.queued)).all():
-                fenced = tasks.update().where(tasks.c.id == row.id).values(fence=row.fence + 1, updated=self._clock())
-                connection.execute(fenced)
-                attempt = rows.last_attempt(connection, row.id)
-                if attempt is None:
-                    raise StoreError(
-                        f"task {row.id} is {row.state} without an attempt", "the database was tampered with"
-                    )
-                claims.append(rows.claim_of(connection, rows.row_of(connection, row.id), attempt, resumed=True))
-            return tuple(claims)
-
-        return await self._do(act)
-
-    async def check(self, claim: Claim) -> None:
-        """Make sure that a claim still holds, before an effect that cannot be undone. Raises StaleClaimError."""
-        await self._do(lambda connection: rows.held(connection, claim))
 
     async def deliver(self, claim: Claim, reason: str) -> bool:
         """Move a running task to delivering, unless someone asked to cancel it; whether it is delivering now.
@@ -212,6 +122,7 @@ class Store:
             queue = {"tier": end.tier or row.tier, "not_before": now + end.wait, "queued": now, "carry": carry}
             extra = queue if end.to is TaskState.QUEUED else {}
             self._move(connection, row, end.to, end.reason, attempt=claim.attempt.id, fence=row.fence + 1, **extra)
+            self.queue.ended(connection, row, end)
             return True
 
         return await self._do(act, ring=lambda _: claim.task.id)
@@ -299,7 +210,11 @@ class Store:
 
     async def view(self, task: str) -> TaskView:
         """A task by its id or a unique beginning of it. Raises TaskNotFoundError."""
-        return await self._do(lambda connection: views.assemble(connection, [rows.row_of(connection, task)])[0])
+
+        def act(connection: sa.Connection) -> TaskView:
+            return self.line.placed(connection, views.assemble(connection, [rows.row_of(connection, task)])[0])
+
+        return await self._do(act)
 
     async def task(self, task: str) -> Task:
         """A task by its whole id, with its capability: for whoever delivers. Raises TaskNotFoundError."""
@@ -307,8 +222,7 @@ class Store:
 
     async def lineage(self, task: str) -> tuple[TaskView, ...]:
         """A task, and every one that works further on its pull request, oldest first."""
-        follows = sa.func.json_extract(tasks.c.request, "$.follows")
-        query = sa.select(tasks).where(sa.or_(tasks.c.id == task, follows == task)).order_by(tasks.c.created)
+        query = sa.select(tasks).where(sa.or_(tasks.c.id == task, tasks.c.follows == task)).order_by(tasks.c.created)
         return await self._do(lambda connection: views.assemble(connection, connection.execute(query).all()))
 
     async def remark(self, task: str, text: str, reason: str) -> None:

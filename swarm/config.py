@@ -14,10 +14,12 @@ from pool.tiers.naming import misfits
 from sandbox.config import SandboxConfig
 from sandbox.errors import ImageError
 from sandbox.images.sources import source_of
+from sandbox.types import GIB
 from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
 from swarm.config_database import Address, address_misfits
 from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
 from swarm.config_sandbox import agent_misfits, sandbox_misfits, setup_misfits
+from swarm.config_scheduling import SchedulingConfig
 from swarm.config_text import Problem, dotted, nearest
 from swarm.errors import ConfigError
 from swarm.telemetry.settings import TelemetryConfig
@@ -35,6 +37,11 @@ class DaemonConfig(Frozen):
         default=Path("/run/agent-swarm/swarm.sock"), description="unix socket that the swarm command speaks to"
     )
     workers: int = Field(default=2, ge=1, le=64, description="attempts at a time")
+    disk_floor: int = Field(
+        default=2 * GIB,
+        ge=0,
+        description="bytes that the disks of the state and sandbox folders keep free; below, tasks wait in the queue",
+    )
     drain_timeout: float = Field(default=60.0, ge=0, description="seconds to finish running attempts after SIGTERM")
     socket_group: str | None = Field(default=None, description="group that may use the socket besides the owner")
     database: str | None = Field(
@@ -89,6 +96,19 @@ class BrokerAddress(Frozen):
     def people(self) -> Path:
         """The broker's socket for people."""
         return self.person_socket or self.socket.with_name("person.sock")
+
+
+class SalvageConfig(Frozen):
+    """How long what attempts left is kept. What the forge shows as merged may always go."""
+
+    keep_days: float | None = Field(
+        default=None, gt=0, description="days after a task's end that swarm salvage prune keeps its work; default: all"
+    )
+    keep_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="bytes of finished tasks' work that it keeps, the oldest goes first; default: all",
+    )
 
 
 class FollowupConfig(Frozen):
@@ -158,6 +178,8 @@ class Settings(Frozen):
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")
     followup: FollowupConfig = FollowupConfig()
+    scheduling: SchedulingConfig = SchedulingConfig()
+    salvage: SalvageConfig = SalvageConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
 
     @property

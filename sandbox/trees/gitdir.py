@@ -119,6 +119,32 @@ async def untracked(folder: Path, seconds: float = 5.0) -> int:
     return 0 if code else out.count(b"\0")
 
 
+async def in_checkout(folder: Path, *words: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
+    """Exit status, output and last words of git on a person's own repository, on that person's wish.
+
+    For plumbing that touches objects and references alone. With our settings over the repository's: no hook runs.
+    Raises GitLimitError.
+    """
+    code, out, err = await _called(_in_checkout(folder, *words), _once(stdin), limits=PACK)
+    return code, out, err.decode("utf-8", "replace").strip()[-300:]
+
+
+async def merge_file(place: Path, ours: bytes, base: bytes, theirs: bytes) -> tuple[bytes, int]:
+    """Three versions of a text as one, with marks around the places that clash, and how many those are.
+
+    ``place`` is an empty folder of the caller's. Raises WorkspaceError for what is no text.
+    """
+    for name, content in (("yours", ours), ("base", base), ("salvage", theirs)):
+        (place / name).write_bytes(content)
+    settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+    argv = ["git", *settings, "merge-file", "-p", "--diff3", "yours", "base", "salvage"]
+    env = {"GIT_CEILING_DIRECTORIES": str(place.parent)}
+    code, out, err = await _called(argv, _once(b""), env=env, cwd=place, limits=Limits(seconds=60.0))
+    if code > 127:
+        raise WorkspaceError(f"git cannot merge it: {err.decode('utf-8', 'replace').strip()[-300:]}")
+    return out, code
+
+
 def _in_checkout(folder: Path, *words: str) -> list[str]:
     """Named in full, since git is started elsewhere than where the person stands."""
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]

@@ -145,6 +145,10 @@ class Workspace:
         tree = await self._write_tree(after)
         return await self._sealed(base, tree, tuple(gathered.notes))
 
+    async def unchanged(self, base: str) -> SealedTree:
+        """The base's own tree, as if it had been sealed. Raises WorkspaceError."""
+        return await self._sealed(base, await self._git.line("rev-parse", f"{base}^{{tree}}"), ())
+
     async def keep(self, ref: str, sealed: SealedTree, message: str) -> None:
         """Keep a sealed tree as a commit on its base under ``ref``, replacing what was there."""
         if not ref.startswith("refs/"):

@@ -39,6 +39,7 @@ def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]
         budget=request.budget or settings.limits,
         tier=_tier(request.tier or (operator.tier if operator else None), settings),
         strategy=named or (operator.strategy if operator else None) or "auto",
+        expires=request.expires or settings.scheduling.expires,
     )
 
 

@@ -42,6 +42,7 @@ from swarm.measuring import Measuring
 from swarm.models import Models
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
+from swarm.scheduling.facts import Rules
 from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
@@ -197,6 +198,7 @@ async def house(
         def begin(claim: Claim) -> AttemptRun:
             return AttemptRun(parts, store, engine, claim)
 
+        store.queue.rules = _rules(settings)
         coordinator = Coordinator(
             store,
             engine,
@@ -206,6 +208,11 @@ async def house(
             clock=time.time,
         )
         yield House(settings, store, coordinator, pool, tiers, backend, proved, parts.workspace, broker, telemetry)
+
+
+def _rules(settings: Settings) -> Rules:
+    images = {name: known.image or settings.sandbox.image for name, known in settings.repositories.items()}
+    return Rules(settings.scheduling.caps, {name: image for name, image in images.items() if image})
 
 
 async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfig:

@@ -26,6 +26,7 @@ class Plan:
     tier: str
     strategy: str
     user: str = ""
+    expires: float | None = None
 
 
 class LaneParts(NamedTuple):
@@ -68,6 +69,7 @@ class Claim:
     refusals: int = 0
     resumed: bool = False
     cancelling: bool = False
+    delivering: bool = False
     source: Source | None = None
 
 
@@ -144,11 +146,6 @@ def last_judged(connection: sa.Connection, task: str) -> Row | None:
     return connection.execute(judged.order_by(attempts.c.number.desc()).limit(1)).one_or_none()
 
 
-def _asked(request: TaskRequest) -> TaskRequest:
-    """What is asked for, without the right to it, which each call may get anew."""
-    return request.model_copy(update={"capability": "", "base_commit": "", "task": None})
-
-
 def known(connection: sa.Connection, request: TaskRequest) -> str | None:
     """The task that this very request made before. Raises TaskError when its id is taken by another.
 
@@ -157,7 +154,7 @@ def known(connection: sa.Connection, request: TaskRequest) -> str | None:
     if request.idempotency_key is not None:
         by_key = sa.select(tasks).where(tasks.c.key == request.idempotency_key)
         found = connection.execute(by_key).one_or_none()
-        if found is not None and _asked(TaskRequest.model_validate_json(found.request)) != _asked(request):
+        if found is not None and not TaskRequest.model_validate_json(found.request).alike(request):
             raise KeyReusedError(
                 f"the key {request.idempotency_key[:60]!r} made task {found.id}, which asks for something else",
                 "take another key for another task, or send the same request again",
@@ -236,6 +233,7 @@ def claim_of(connection: sa.Connection, row: Row, attempt: Row, *, resumed: bool
         refusals=sum(1 for word in words if word and word["kind"] == "refusal"),
         resumed=resumed,
         cancelling=row.cancelling,
+        delivering=row.state == TaskState.DELIVERING.value,
         source=_source(connection, attempt),
     )
 

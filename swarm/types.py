@@ -123,6 +123,11 @@ class TaskRequest(Frozen):
     expires: float | None = Field(default=None, gt=0, description="seconds after which it leaves the queue unclaimed")
     batch: str | None = Field(default=None, max_length=100, description="name of the batch that it came in")
 
+    def alike(self, other: TaskRequest) -> bool:
+        """Whether another request asks for the same. Each may bring its own right to it, which names commit and base."""
+        right = {"capability", "base_commit", "task"} | ({"base"} if None in {self.base, other.base} else set())
+        return self.model_dump(exclude=right) == other.model_dump(exclude=right)
+
 
 class ForkRequest(Frozen):
     """A new task that goes on from where an attempt of another one stood, with all that it had done paid already.

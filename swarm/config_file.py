@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from platformdirs import user_config_path
 from pydantic import SecretStr, ValidationError
 
-from swarm.config import Settings, impossible
+from swarm.config import DaemonConfig, Settings, impossible
 from swarm.config_lines import lines_of
 from swarm.config_sandbox import sandbox_misfits
 from swarm.config_text import Problem, dotted, problems
@@ -21,6 +22,7 @@ NAME = "swarm.toml"
 SYSTEM = Path("/etc/agent-swarm") / NAME
 VARIABLE = "SWARM_CONFIG"
 SHOWN = 12  # problems on one screen
+PASSWORD_LIMIT = 4096  # bytes of a file with a password
 
 
 class Loaded(NamedTuple):
@@ -63,7 +65,8 @@ def load(path: Path, environ: Mapping[str, str]) -> Loaded:
     """Read and judge one file. Raises ConfigError that names the file, the line and the mend."""
     text = _read(path)
     raw = _parse(path, text)
-    settings = _absolute(_with_keys(_judged(path, text, raw), environ), path.absolute().parent)
+    folder = path.absolute().parent
+    settings = _absolute(_with_keys(_judged(path, text, raw), folder, environ), folder)
     _insist(path, text, impossible(settings))
     return Loaded(settings, path, raw)
 
@@ -145,7 +148,7 @@ def _line(problem: Problem, lines: Mapping[tuple[str | int, ...], int]) -> int |
     return names[max(around, key=len)] if around else None
 
 
-def _with_keys(settings: Settings, environ: Mapping[str, str]) -> Settings:
+def _with_keys(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Settings:
     """The settings with keys put in that the file only names; one that is not set stays out."""
     endpoints = tuple(
         endpoint.model_copy(update={"api_key": SecretStr(environ[endpoint.api_key_env])})
@@ -153,7 +156,24 @@ def _with_keys(settings: Settings, environ: Mapping[str, str]) -> Settings:
         else endpoint
         for endpoint in settings.pool.endpoints
     )
-    return settings.model_copy(update={"pool": settings.pool.model_copy(update={"endpoints": endpoints})})
+    daemon = settings.daemon
+    if daemon.database_password is None and (password := _password(daemon, folder, environ)):
+        daemon = daemon.model_copy(update={"database_password": SecretStr(password)})
+    pool = settings.pool.model_copy(update={"endpoints": endpoints})
+    return settings.model_copy(update={"daemon": daemon, "pool": pool})
+
+
+def _password(daemon: DaemonConfig, folder: Path, environ: Mapping[str, str]) -> str | None:
+    """The database's password; None where it is not to be had, which only who opens the database needs to know."""
+    if daemon.database_password_file is None:
+        return environ.get(daemon.database_password_env or "")
+    path = _under(folder, daemon.database_password_file)
+    try:
+        with path.open("rb") as file:
+            mine = os.fstat(file.fileno()).st_mode & 0o077 == 0
+            return file.read(PASSWORD_LIMIT).decode("utf-8").strip() if mine else None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _absolute(settings: Settings, folder: Path) -> Settings:

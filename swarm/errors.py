@@ -14,6 +14,7 @@ SwarmError
 │   └── BrokerShutError         a person stopped it, or a budget is used up: the same call may do later
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
 └── StoreError         the database is unusable
+    └── StoreAwayError           it cannot be reached now; the same may do later
 """
 
 from __future__ import annotations
@@ -85,3 +86,7 @@ class BudgetExceededError(SwarmError):
 
 class StoreError(SwarmError):
     """The database is unusable."""
+
+
+class StoreAwayError(StoreError):
+    """The database cannot be reached now: it is being restarted, or the way to it is broken."""

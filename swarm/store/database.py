@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -12,13 +13,12 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from swarm.errors import StoreError
-from swarm.store import journal
-from swarm.store.opening import open_engine
+from swarm.config_database import Address
+from swarm.store import clocks, journal, news
+from swarm.store.transactions import Act, transactions
 from swarm.types import Step
 
 T = TypeVar("T")
-Act = Callable[[sa.Connection], T]
 
 _LINES = "lines"  # where a connection keeps what its transaction has written into the journal
 
@@ -28,23 +28,38 @@ log = logging.getLogger(__name__)
 class Database:
     """What every part of the store stands on. ``clock`` gives the time in seconds since 1970.
 
-    Raises StoreError when it cannot be opened.
+    One that is opened for ``reading`` is neither made nor changed. Raises StoreError when it cannot be opened.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._engine = open_engine(path)
+    def __init__(self, where: Path | Address, *, clock: Callable[[], float] = time.time, reading: bool = False) -> None:
+        self._made = transactions(where, clock=clock, reading=reading)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._looking: asyncio.Task[None] | None = None
         self.clock = clock
+        self.shared = self._made.shared  # several hosts work on it
         self.bell = journal.Bell()
         self.listeners: list[Callable[[Step], None]] = []  # told of each line on the loop, once it is on disk
 
+    def follow(self) -> None:
+        """From now on the bell rings for what other processes write as well, where there may be any."""
+        if self.shared and self._looking is None:
+            self._looking = asyncio.create_task(news.ring(self._made.engine, self.bell))
+
     async def close(self) -> None:
         """Finish what was handed in, then let go."""
+        if self._looking is not None:
+            self._looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._looking
         await asyncio.to_thread(self._thread.shutdown)
-        self._engine.dispose()
+        self._made.engine.dispose()
 
     async def do(self, act: Act[T], *, ring: Callable[[T], str | None] = lambda _: None) -> T:
-        """Run ``act`` as one transaction; ``ring`` names the task whose followers are woken. Raises StoreError."""
+        """Run ``act`` as one transaction; ``ring`` names the task whose followers are woken.
+
+        ``act`` may be run more than once, for a lost connection or another's transaction: it works on the database
+        alone. Raises StoreError, and of it StoreAwayError when the database cannot be reached.
+        """
         found, lines = await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, act)
         for line in lines:
             for hear in self.listeners:
@@ -63,24 +78,31 @@ class Database:
         """Write a line of the journal inside the caller's transaction."""
         step = Step(task=task, attempt=attempt, seq=0, at=self.clock(), kind=kind, data=data)
         numbered = journal.append(connection, step)
+        clocks.told(connection, numbered)
         connection.info.setdefault(_LINES, []).append(numbered)
         return numbered
 
+    def now(self, connection: sa.Connection) -> float:
+        """The time that hosts agree on: the server's where the database is shared, unless another clock was given."""
+        if not self.shared or self.clock is not time.time:
+            return self.clock()
+        epoch = sa.extract("epoch", sa.func.clock_timestamp())
+        return float(connection.execute(sa.select(sa.cast(epoch, sa.Float))).scalar_one())
+
     def alone(self, connection: sa.Connection, name: str) -> None:
-        """Wait until no other transaction holds this name, and hold it until the caller's ends. SQLite's writers are
-        alone anyway."""
-        if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(name))))
+        """Wait until no other transaction holds this name, and hold it until the caller's ends.
+
+        SQLite's writers are alone anyway.
+        """
+        if self.shared:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
 
     def _transact(self, act: Act[T]) -> tuple[T, list[Step]]:
-        try:
-            with self._engine.begin() as connection:
-                lines = connection.info[_LINES] = list[Step]()
-                return act(connection), lines
-        except sa.exc.DatabaseError as error:
-            raise StoreError(
-                f"the database failed: {error.orig}", "is the disk full, or the state folder gone?"
-            ) from error
+        def telling(connection: sa.Connection) -> tuple[T, list[Step]]:
+            lines = connection.info[_LINES] = list[Step]()
+            return act(connection), lines
+
+        return self._made.run(telling)
 
 
 def _complain(future: Future[Any]) -> None:

@@ -8,7 +8,8 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     phase_ended     phase, seconds, ok                     its wall clock; ok is false when it was broken off
     message         author, text, seq, of                  the agent was told what a person said to the task ``of``
     note            text, seconds where it took some       anything worth a person's eye ("interrupted" among them)
-    model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, …
+    model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, waited, prefill, …
+    budget          text, passed, mark, share, limit       how much is spent, as the agent was told
     command         argv or text, exit_code, seconds, …
     output          text                                   what a running agent of others printed, whole lines
     edit            path
@@ -30,7 +31,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,16 +74,6 @@ def surviving(lines: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(lines[: next(lost, len(lines))])
 
 
-def phase_seconds(connection: sa.Connection, tasks: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Seconds of wall clock by task and phase, over all attempts."""
-    query = sa.select(steps).where(steps.c.task.in_(tasks), steps.c.kind == "phase_ended")
-    sums: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in connection.execute(query):
-        data = json.loads(row.data)
-        sums[row.task][data["phase"]] = sums[row.task].get(data["phase"], 0.0) + data["seconds"]
-    return sums
-
-
 def encode(data: dict[str, Any]) -> str:
     """Data as JSON text. Half characters, which a model's output may hold and a database may not, become "?"."""
     return json.dumps(data, ensure_ascii=False, default=_plain).encode("utf-8", "replace").decode()
@@ -119,6 +109,10 @@ class Bell:
         event = asyncio.Event()
         self._waiting.setdefault(task, set()).add(event)
         return event
+
+    def followed(self) -> tuple[str, ...]:
+        """Tasks that somebody listens to."""
+        return tuple(self._waiting)
 
     def leave(self, task: str, event: asyncio.Event) -> None:
         """Take it down."""

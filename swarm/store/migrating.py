@@ -39,29 +39,48 @@ def migrate(connection: sa.Connection, name: str, path: Path | None = None) -> N
     ``path`` is the file of a SQLite database, of which a copy is kept before an old one is changed.
     Raises StoreError for a database that a newer version wrote.
     """
-    version = _file_version(connection) if path else 0
-    found = MigrationContext.configure(connection).get_current_revision()
     config = _config(connection)
-    scripts = ScriptDirectory.from_config(config)
-    head = scripts.get_current_head()
-    if version > VERSION or (found and found not in {each.revision for each in scripts.walk_revisions()}):
-        raise StoreError(
-            f"the database {name} was written by a newer version (schema {found or version}; this one knows {head})",
-            "install the newer version again, or give this one a database of its own (daemon.state, daemon.database)",
-        )
+    found, head = _revisions(connection, config, name)
     if found == head:
         return
-    if found is None and version == 0:
+    if found is None:
         _make(connection)
         command.stamp(config, "head")
     else:
         if path:
-            _keep_copy(path, found or _FIRST)
-        if found is None:
-            command.stamp(config, _FIRST)
+            _keep_copy(path, found)
+        command.stamp(config, found)
         command.upgrade(config, "head")
     if path:
         connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+
+
+def require_present(connection: sa.Connection, name: str) -> None:
+    """Raises StoreError unless the database has the tables of this very version; nothing is changed."""
+    found, head = _revisions(connection, _config(connection), name)
+    if found is None:
+        raise StoreError(f"the database {name} is empty", "start the daemon once: it makes the tables")
+    if found != head:
+        raise StoreError(
+            f"the database {name} is of an older version (schema {found}; this one knows {head})",
+            "start the daemon of this version once: it brings the tables up to date",
+        )
+
+
+def _revisions(connection: sa.Connection, config: Config, name: str) -> tuple[str | None, str | None]:
+    """What the database is at, None when it is empty, and what it should be at."""
+    sqlite = connection.dialect.name == "sqlite"
+    version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one()) if sqlite else 0
+    found = MigrationContext.configure(connection).get_current_revision() or (_FIRST if version else None)
+    scripts = ScriptDirectory.from_config(config)
+    head = scripts.get_current_head()
+    if version > VERSION or (found and found not in {each.revision for each in scripts.walk_revisions()}):
+        known = f"schema {found if found != _FIRST else version}; this one knows {head}"
+        raise StoreError(
+            f"the database {name} was written by a newer version ({known})",
+            "install the newer version again, or give this one a database of its own (daemon.state, daemon.database)",
+        )
+    return found, head
 
 
 def _config(connection: sa.Connection) -> Config:
@@ -70,10 +89,6 @@ def _config(connection: sa.Connection) -> Config:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
-
-
-def _file_version(connection: sa.Connection) -> int:
-    return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
 def _make(connection: sa.Connection) -> None:

@@ -17,6 +17,7 @@ from swarm import lifecycle
 from swarm.config_database import Address
 from swarm.store import journal, moves, rows, views
 from swarm.store.breakers import Breakers
+from swarm.store.budgets import Budgets
 from swarm.store.database import Database
 from swarm.store.feed import Feed
 from swarm.store.hosts import Hosts
@@ -27,6 +28,7 @@ from swarm.store.messages import Messages
 from swarm.store.queue import Queue
 from swarm.store.rows import Claim, Held, Kept, Plan, Row, Settlement
 from swarm.store.schema import attempts, tasks
+from swarm.store.times import Times
 from swarm.store.verbs import Verbs
 from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
 
@@ -45,7 +47,9 @@ class Store:
         self.bell, self.listeners = self._db.bell, self._db.listeners
         self.listing = Listing(self._db)
         self.feed = Feed(self._db)
-        self.queue = Queue(self._db)
+        self.budgets = Budgets(self._db)
+        self.times = Times(self._db)
+        self.queue = Queue(self._db, self.budgets)
         self.leases = Leases(self._db)
         self.hosts = Hosts(self._db, self.leases)
         self.messages = Messages(self._db)
@@ -103,7 +107,7 @@ class Store:
         """
 
         def act(connection: sa.Connection) -> bool:
-            if TaskState(rows.row_of(connection, claim.task.id).state).final:
+            if TaskState(rows.locked(connection, claim.task.id).state).final:
                 return False
             row = rows.held(connection, claim)
             now = self._clock()
@@ -145,7 +149,7 @@ class Store:
         """
 
         def act(connection: sa.Connection) -> TaskView | None:
-            row = rows.exactly(connection, held.task)
+            row = rows.locked(connection, held.task)
             last = rows.last_judged(connection, row.id)
             state = TaskState(row.state)
             if (
@@ -202,9 +206,7 @@ class Store:
 
     def spend(self, attempt: str, spent: Spent) -> None:
         """Write down what an attempt has spent so far. Returns at once; anything written later is later on disk too."""
-        counts = spent.model_dump(exclude={"attempts"})
-        query = attempts.update().where(attempts.c.id == attempt).values(**counts)
-        self._db.soon(lambda connection: connection.execute(query))
+        self.budgets.spend(attempt, spent)
 
     # Questions
 

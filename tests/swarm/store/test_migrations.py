@@ -13,9 +13,11 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from swarm.config_database import Address
 from swarm.errors import StoreError
 from swarm.scheduling.facts import HostFacts
 from swarm.store import migrating
+from swarm.store.postgres import url_of
 from swarm.store.rows import Settlement
 from swarm.store.schema import VERSION, metadata
 from swarm.store.store import Store
@@ -69,16 +71,28 @@ def test_what_the_queue_needs_of_a_released_task_is_filled_in_from_its_request(r
 
 
 async def test_an_attempt_under_way_goes_on_after_the_upgrade(released: Path) -> None:
+    here = HostFacts("here", slots=10)
     async with Store(released) as store:
-        claims = {claim.task.id: claim for claim in await store.adopt()}
-        assert set(claims) == {"running", "delivering", "dying"}
-        running = claims["running"]
+        orphans = await store.leases.orphans()
+        assert {orphan.task for orphan in orphans} == {"running", "delivering", "dying"}
+        taken = {orphan.task: await store.leases.take_over(orphan, here) for orphan in orphans}
+        assert taken["delivering"] is not None
+        assert taken["delivering"].resumed
+        assert (await store.view("dying")).state is TaskState.CANCELLED
+        running = await store.queue.claim(here)
+        assert running is not None
         assert running.resumed
+        assert running.attempt.id == "running-1-673a"
         assert (running.attempt.salvage, running.attempt.spent.tokens) == ("refs/salvage/running", 4321)
-        assert (await store.record(running, "note", {"text": "on it goes"})).seq == 8
+        await store.record(running, "note", {"text": "on it goes"})
+        lines = await store.steps("running")
+        assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
+        assert [line.kind for line in lines[:7]] == [
+            "state", "attempt", "state", "phase_started", "edit", "salvage", "note",
+        ]  # fmt: skip
         end = Settlement(TaskState.NO_CHANGE, "done", AttemptResult(conclusion=Conclusion(ending="finished")))
         assert await store.settle(running, end)
-        waiting = await store.queue.claim(HostFacts("here"))
+        waiting = await store.queue.claim(here)
         assert waiting is not None
         assert waiting.task.id == "waits"
         assert [view.task.id for view in await store.lineage("done")] == ["done", "second", "waits-too"]
@@ -132,10 +146,27 @@ def test_a_revision_that_nobody_here_knows_is_refused_in_words(tmp_path: Path) -
         migrated(tmp_path / "swarm.db")
 
 
-def test_the_revisions_come_to_the_very_tables_of_the_schema(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'revisions.db'}")
-    assert_alike(engine)
+def test_the_revisions_come_to_the_very_tables_of_the_schema(where: Path | Address) -> None:
+    engine = sa.create_engine(url_of(where) if isinstance(where, Address) else f"sqlite:///{where}")
+    with engine.begin() as connection:
+        command.upgrade(migrating._config(connection), "head")
+        assert differences(connection) == []
     engine.dispose()
+
+
+def test_a_released_file_comes_to_them_too(released: Path) -> None:
+    migrated(released)
+    engine = sa.create_engine(f"sqlite:///{released}")
+    with engine.begin() as connection:
+        assert differences(connection) == []
+    engine.dispose()
+
+
+def test_a_new_database_has_the_same_guards_as_one_that_was_brought_up_to_date(tmp_path: Path, released: Path) -> None:
+    new = tmp_path / "new.db"
+    migrated(new)
+    migrated(released)
+    assert triggers(new) == triggers(released) != set()
 
 
 def test_the_first_revision_is_what_was_released(tmp_path: Path, released: Path) -> None:
@@ -150,15 +181,19 @@ def migrated(path: Path) -> None:
     """Open it, as a daemon would, and close it."""
     store = Store(path)
     store._db._thread.shutdown()
-    store._db._engine.dispose()
+    store._db._made.engine.dispose()
 
 
-def assert_alike(engine: sa.Engine) -> None:
-    """Upgrade an empty database revision by revision and compare it with the metadata."""
-    with engine.begin() as connection:
-        command.upgrade(migrating._config(connection), "head")
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
+def differences(connection: sa.Connection) -> list[Any]:
+    """What a database lacks of the schema, or has beyond it."""
+    options = {"compare_type": True, "compare_server_default": True}
+    return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+
+
+def triggers(path: Path) -> set[str]:
+    """What keeps a file's journal from being rewritten."""
+    with closing(sqlite3.connect(path)) as connection:
+        return {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")}
 
 
 def statements(path: Path) -> set[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from swarm.errors import IllegalMoveError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
+from swarm.config_database import Address
+from swarm.errors import IllegalMoveError, KeyReusedError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
 from swarm.scheduling.facts import HostFacts
 from swarm.store.rows import Claim, Kept, Plan, Settlement
 from swarm.store.schema import VERSION
@@ -22,8 +23,8 @@ PLAN = Plan(budget=Budget(), tier="small", strategy="auto")
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with Store(tmp_path / "swarm.db") as opened:
+async def store(where: Path | Address) -> AsyncIterator[Store]:
+    async with Store(where) as opened:
         yield opened
 
 
@@ -46,14 +47,16 @@ def ended(to: TaskState, ending: Ending = "finished", reason: str = "because") -
 async def test_the_same_idempotency_key_gives_the_same_task(store: Store) -> None:
     request = TaskRequest(repository="demo", instructions="fix it", idempotency_key="k")
     first, new = await store.add(request, PLAN)
-    again, renewed = await store.add(request.model_copy(update={"instructions": "other words"}), PLAN)
+    again, renewed = await store.add(request, PLAN)
     assert (new, renewed) == (True, False)
     assert again.task == first.task
+    with pytest.raises(KeyReusedError):
+        await store.add(request.model_copy(update={"instructions": "other words"}), PLAN)
 
 
-async def test_the_same_key_at_the_same_time_makes_one_task(tmp_path: Path) -> None:
+async def test_the_same_key_at_the_same_time_makes_one_task(where: Path | Address) -> None:
     request = TaskRequest(repository="demo", instructions="fix it", idempotency_key="k")
-    async with Store(tmp_path / "swarm.db") as one, Store(tmp_path / "swarm.db") as two:
+    async with Store(where) as one, Store(where) as two:
         found = await asyncio.gather(*(each.add(request, PLAN) for each in (one, two) * 10))
         assert len({view.task.id for view, _ in found}) == 1
         assert sum(new for _, new in found) == 1
@@ -76,8 +79,8 @@ async def test_a_view_never_shows_the_capability(store: Store) -> None:
     assert claim.task.request.capability == "secret-right"
 
 
-async def test_two_stores_never_claim_the_same_task(tmp_path: Path) -> None:
-    async with Store(tmp_path / "swarm.db") as one, Store(tmp_path / "swarm.db") as two:
+async def test_two_stores_never_claim_the_same_task(where: Path | Address) -> None:
+    async with Store(where) as one, Store(where) as two:
         for number in range(10):
             await add(one, f"t{number}")
         claims = await asyncio.gather(*(each.queue.claim(HOST) for each in (one, two) * 8))
@@ -93,8 +96,8 @@ async def test_who_waits_longest_is_claimed_first(store: Store) -> None:
     assert [claim.task.id if claim else None for claim in claims] == ["t1", "t2", "t3", None]
 
 
-async def test_of_two_writers_of_a_final_state_the_first_wins(tmp_path: Path) -> None:
-    async with Store(tmp_path / "swarm.db") as one, Store(tmp_path / "swarm.db") as two:
+async def test_of_two_writers_of_a_final_state_the_first_wins(where: Path | Address) -> None:
+    async with Store(where) as one, Store(where) as two:
         claim = await claimed(one)
         written = await asyncio.gather(
             one.settle(claim, ended(TaskState.NO_CHANGE, "no_change")),
@@ -111,7 +114,9 @@ async def test_of_two_writers_of_a_final_state_the_first_wins(tmp_path: Path) ->
 
 async def test_a_worker_that_was_replaced_can_change_nothing(store: Store) -> None:
     stale = await claimed(store)
-    (fresh,) = await store.adopt()
+    await store.leases.give_back(stale, "its host is shut down")
+    fresh = await store.queue.claim(HOST)
+    assert fresh is not None
     assert fresh.fence > stale.fence
     assert fresh.attempt.id == stale.attempt.id
     for attack in (
@@ -119,7 +124,7 @@ async def test_a_worker_that_was_replaced_can_change_nothing(store: Store) -> No
         store.salvaged(stale, Kept("refs/salvage/x", "tree", "swarm-a")),
         store.deliver(stale, "mine"),
         store.settle(stale, ended(TaskState.GAVE_UP)),
-        store.check(stale),
+        store.leases.check(stale),
     ):
         with pytest.raises(StaleClaimError):
             await attack
@@ -140,17 +145,17 @@ async def test_a_claim_is_worth_nothing_after_it_was_settled(store: Store) -> No
 
 async def test_cancelling_and_delivering_exclude_each_other(store: Store) -> None:
     claim = await claimed(store)
-    await store.cancel("t1")
+    await store.verbs.cancel("t1")
     assert not await store.deliver(claim, "passed")
     other = await claimed(store, "t2")
     assert await store.deliver(other, "passed")
     with pytest.raises(IllegalMoveError, match="too late"):
-        await store.cancel("t2")
+        await store.verbs.cancel("t2")
 
 
-async def test_a_task_waits_until_it_is_due(tmp_path: Path) -> None:
+async def test_a_task_waits_until_it_is_due(where: Path | Address) -> None:
     now = 1000.0
-    async with Store(tmp_path / "swarm.db", clock=lambda: now) as store:
+    async with Store(where, clock=lambda: now) as store:
         claim = await claimed(store)
         wait = Settlement(
             TaskState.QUEUED, "later", AttemptResult(conclusion=Conclusion(ending="infra_failed")), wait=60
@@ -165,28 +170,25 @@ async def test_a_task_waits_until_it_is_due(tmp_path: Path) -> None:
     assert again.before.attempts == 1
 
 
-async def test_what_was_spent_is_on_disk_before_any_later_line(tmp_path: Path) -> None:
-    async with Store(tmp_path / "swarm.db") as store:
+async def test_what_was_spent_is_on_disk_before_any_later_line(where: Path | Address) -> None:
+    async with Store(where) as store, Store(where) as other:
         claim = await claimed(store)
         for count in range(1, 50):
             store.spend(claim.attempt.id, Spent(steps=count, tokens=count, wall=count))
         await store.record(claim, "note", {})
-        with sqlite3.connect(tmp_path / "swarm.db") as other:
-            assert other.execute("SELECT steps, tokens FROM attempts").fetchone() == (49, 49)
-        other.close()
+        spent = (await other.view("t1")).spent
+        assert (spent.steps, spent.tokens) == (49, 49)
 
 
-async def test_the_journal_cannot_be_rewritten(tmp_path: Path, store: Store) -> None:
+async def test_the_journal_cannot_be_rewritten(store: Store) -> None:
     await add(store)
-    with sqlite3.connect(tmp_path / "swarm.db") as other:
-        for attack in ("UPDATE steps SET kind = 'nothing'", "DELETE FROM steps"):
-            with pytest.raises(sqlite3.IntegrityError, match="only grows"):
-                other.execute(attack)
-    other.close()
+    for attack in ("UPDATE steps SET kind = 'nothing'", "DELETE FROM steps", "UPDATE steps SET seq = 7"):
+        with pytest.raises(StoreError, match="only grows"):
+            await store._db.do(lambda connection, attack=attack: connection.exec_driver_sql(attack))
 
 
-async def test_lines_are_numbered_without_gaps_whoever_writes(tmp_path: Path) -> None:
-    async with Store(tmp_path / "swarm.db") as one, Store(tmp_path / "swarm.db") as two:
+async def test_lines_are_numbered_without_gaps_whoever_writes(where: Path | Address) -> None:
+    async with Store(where) as one, Store(where) as two:
         claim = await claimed(one)
         await asyncio.gather(*(each.record(claim, "note", {"n": n}) for n in range(20) for each in (one, two)))
         steps = await one.steps("t1")
@@ -220,8 +222,8 @@ async def test_an_id_may_be_shortened_while_it_is_unique(store: Store) -> None:
 async def test_a_shortened_id_cancels_and_retries_the_right_task(store: Store) -> None:
     await add(store, "abc1")
     await add(store, "xyz1")
-    assert (await store.cancel("ab")).state is TaskState.CANCELLED
-    assert (await store.retry("ab")).state is TaskState.QUEUED
+    assert (await store.verbs.cancel("ab")).state is TaskState.CANCELLED
+    assert (await store.verbs.retry("ab")).state is TaskState.QUEUED
     assert (await store.view("xyz1")).state is TaskState.QUEUED
 
 
@@ -232,7 +234,7 @@ async def test_a_retry_grants_the_budget_once_more_and_carries_finished_work(sto
     )
     await store.salvaged(claim, Kept("refs/salvage/1", "t", "swarm-a"))
     await store.settle(claim, Settlement(TaskState.NEEDS_PERSON, "broker away", result))
-    view = await store.retry("t1")
+    view = await store.verbs.retry("t1")
     assert view.task.budget.steps == 2 * Budget().steps
     again = await store.queue.claim(HOST)
     assert again is not None
@@ -243,18 +245,18 @@ async def test_a_retry_grants_the_budget_once_more_and_carries_finished_work(sto
 async def test_views_are_newest_first_and_filtered(store: Store) -> None:
     for name in ("t1", "t2", "t3"):
         await add(store, name)
-    await store.cancel("t2")
+    await store.verbs.cancel("t2")
     assert [view.task.id for view in await store.views(None, 2)] == ["t3", "t2"]
     assert [view.task.id for view in await store.views(TaskState.CANCELLED, 50)] == ["t2"]
     assert await store.counts() == {TaskState.QUEUED: 2, TaskState.CANCELLED: 1}
 
 
-async def test_everything_is_there_after_closing(tmp_path: Path) -> None:
-    async with Store(tmp_path / "swarm.db") as store:
+async def test_everything_is_there_after_closing(where: Path | Address) -> None:
+    async with Store(where) as store:
         claim = await claimed(store)
         await store.record(claim, "note", {"text": "x"})
         before = (await store.view("t1"), await store.steps("t1"))
-    async with Store(tmp_path / "swarm.db") as store:
+    async with Store(where) as store:
         assert (await store.view("t1"), await store.steps("t1")) == before
 
 
@@ -293,11 +295,9 @@ class TestBadFiles:
         with pytest.raises(StoreError):
             Store(tmp_path / "nowhere" / "swarm.db")
 
-    async def test_a_table_that_went_away_is_an_error_of_the_store(self, tmp_path: Path, store: Store) -> None:
-        with sqlite3.connect(tmp_path / "swarm.db") as other:
-            other.execute("DROP TABLE steps")
-        other.close()
-        with pytest.raises(StoreError, match="database failed"):
+    async def test_a_table_that_went_away_is_an_error_of_the_store(self, store: Store) -> None:
+        await store._db.do(lambda connection: connection.exec_driver_sql("DROP TABLE steps"))
+        with pytest.raises(StoreError, match="steps"):
             await add(store)
 
     async def test_the_database_is_for_its_owner_and_has_a_write_ahead_log(self, tmp_path: Path) -> None:
@@ -310,8 +310,8 @@ class TestBadFiles:
 def test_every_statement_goes_through_a_transaction_that_writes_from_its_start(tmp_path: Path) -> None:
     store = Store(tmp_path / "swarm.db")
     seen: list[str] = []
-    sa.event.listen(store._db._engine, "before_cursor_execute", lambda *args: seen.append(args[2]))
+    sa.event.listen(store._db._made.engine, "before_cursor_execute", lambda *args: seen.append(args[2]))
     store._db._transact(lambda connection: connection.exec_driver_sql("SELECT 1"))
     assert seen[0] == "BEGIN IMMEDIATE"
     store._db._thread.shutdown()
-    store._db._engine.dispose()
+    store._db._made.engine.dispose()

@@ -192,6 +192,12 @@ def _changes() -> None:
 
 def _guards() -> None:
     op.create_table(
+        "commits",
+        sa.Column("writer", sa.Text, primary_key=True),
+        sa.Column("turn", _COUNT, nullable=False),
+        sa.Column("at", sa.Float, nullable=False),
+    )
+    op.create_table(
         "breakers",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("failures", sa.Integer, nullable=False),

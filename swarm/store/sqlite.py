@@ -1,0 +1,79 @@
+"""The embedded database: a SQLite file with a write-ahead log, private to its owner."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from swarm.errors import StoreError
+from swarm.store.migrating import migrate, require_present
+from swarm.store.schema import keep_private
+
+BUSY = 30_000  # milliseconds that a writer waits for another process's transaction
+
+
+def open_engine(path: Path, *, reading: bool = False) -> sa.Engine:
+    """The database behind ``path``, made when absent and brought to this version; only looked at when ``reading``.
+
+    Raises StoreError for a file that is damaged or too new, and when reading for one that is absent or too old.
+    """
+    if reading:
+        engine = sa.create_engine(f"sqlite:///file:{_escaped(path)}?mode=ro&uri=true")
+    else:
+        keep_private(path)
+        engine = sa.create_engine(f"sqlite:///{path}")
+    event.listen(engine, "connect", partial(_configure, reading=reading))
+    event.listen(engine, "begin", partial(_begin, how="DEFERRED" if reading else "IMMEDIATE"))
+    try:
+        with engine.begin() as connection:
+            if reading:
+                require_present(connection, str(path))
+            else:
+                _require_sound(connection, path)
+                migrate(connection, str(path), path)
+    except sa.exc.OperationalError as error:  # a full disk, a lost folder: the file itself may be whole
+        engine.dispose()
+        mend = f"see whether the disk of {path.parent} is full or failing; the file may be whole, so leave it there"
+        raise StoreError(f"the database {path} cannot be used: {error.orig}", mend) from error
+    except sa.exc.DatabaseError as error:
+        engine.dispose()
+        raise StoreError(
+            f"the database {path} cannot be used: {error.orig}",
+            f"move it away (mv {path} {path}.broken) and start again; work that was salvaged stays in the git folder",
+        ) from error
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def failed(error: sa.exc.DatabaseError) -> StoreError:
+    """What to tell of a statement that went wrong."""
+    return StoreError(f"the database failed: {error.orig}", "is the disk full, or the state folder gone?")
+
+
+def _configure(connection: sqlite3.Connection, _record: object, *, reading: bool) -> None:
+    # Transactions are begun by us, at once as writers: two that read first and write later would deadlock.
+    connection.isolation_level = None
+    writing = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+    for pragma in (f"busy_timeout={BUSY}", *(() if reading else writing)):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: sa.Connection, *, how: str) -> None:
+    connection.exec_driver_sql(f"BEGIN {how}")
+
+
+def _require_sound(connection: sa.Connection, path: Path) -> None:
+    damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    if damage != "ok":
+        raise StoreError(f"the database {path} is damaged: {damage}", f"restore it, or move it away: mv {path} /tmp")
+
+
+def _escaped(path: Path) -> str:
+    """As SQLite wants a path in an address."""
+    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

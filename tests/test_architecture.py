@@ -22,6 +22,7 @@ HIDDEN_IMPORTS = {
     ("pool/llama_child.py", "xllamacpp"): "an optional dependency; its absence is told in words, not as a traceback",
     ("pool/bench/drawing.py", "plotext"): "an extra; its absence is told in words",
     ("pool/bench/png.py", "matplotlib.figure"): "an extra, and a second to load; its absence is told in words",
+    ("swarm/cli/mcp/command.py", "swarm.cli.mcp.server"): "it needs an extra; its absence is told in words",
     ("swarm/strategies/probe.py", "coverage"): "it is run inside the sandbox, in each Python that the tests start",
 }
 
@@ -46,6 +47,8 @@ OWNERS: dict[str, set[str]] = {
     "securesystemslib": {"broker/provenance/signing.py"},
     "h11": {"sandbox/egress/conversation.py"},
     "trustme": {"sandbox/egress/authority.py"},
+    "mcp": {"swarm/cli/mcp/server.py"},
+    "mcp_types": {"swarm/cli/mcp/server.py"},
     "opentelemetry": {"swarm/telemetry/traces.py"},
 }
 SQL = re.compile(
@@ -68,6 +71,7 @@ SQL_FILES = {
         "schedules",
     )
 }
+SQL_FILES |= {f"swarm/store/{name}.py" for name in ("feed", "filters", "listing")}
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables
     "broker/outbox/store.py",  # what the broker keeps

@@ -98,12 +98,8 @@ async def no_route(request: Request, error: Exception) -> Response:
     else:
         why = str(error.detail) if isinstance(error, HTTPException) else type(error).__name__
         failure = Failure(what="the request is not understood", why=why[:500], mend="see docs/api.md")
-    allow = (
-        {"allow": error.headers["allow"]}
-        if isinstance(error, HTTPException) and "allow" in (error.headers or {})
-        else {}
-    )
-    return _failure(status, failure, allow)
+    headers = error.headers if isinstance(error, HTTPException) and error.headers else {}
+    return _failure(status, failure, {name: value for name, value in headers.items() if name.lower() == "allow"})
 
 
 async def broken(_: Request, error: Exception) -> Response:

@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from swarm.agents import strategy_of
 from swarm.cli import door, screen, view, watch
 from swarm.cli.door import ConfigOption, JsonOption
-from swarm.cli.request import merge, ready, task_for
+from swarm.cli.request import merge, ready
+from swarm.cli.rights import Right, handed_in, read_capability
 from swarm.cli.task_file import TaskFile, parse
 from swarm.client import DaemonClient
 from swarm.config import Settings
-from swarm.config_text import nearest
-from swarm.delivery import BrokerClient
-from swarm.errors import (
-    BrokerError,
-    BrokerUnreachableError,
-    ConfigError,
-    RepositoryNotFoundError,
-    TaskError,
-    TaskNotFoundError,
-)
+from swarm.errors import ConfigError, TaskError
 from swarm.types import TaskRequest, TaskView
 
 app = typer.Typer()
-PATIENCE = 2.0  # seconds that a broker which does not answer is tried again; a person waits for it
-ROUNDS = 4  # proposals of one task, where the forge is followed: the first, and after reviews and checks some more
 LIMIT = 1_000_000  # bytes of a task file
-_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
-
-
-class Right(NamedTuple):
-    """The capability, the id of the task it is for, and the base that it names."""
-
-    capability: str
-    task: str | None
-    base: str | None
-    base_commit: str
 
 
 @app.command()
@@ -104,7 +81,7 @@ def submit(
     }
     limits = {"steps": max_steps, "tokens": max_tokens, "wall": max_wall, "attempts": attempts}
     wanted = merge(_file(file), given, limits)
-    held = _held(capability, base_commit, task_id)
+    held = Right.brought(read_capability(capability), base_commit, task_id)
     made = door.run(_hand_in(settings, ready(wanted, settings, idempotency_key), held))
     if wait:
         _announce(made, json=False) if not json else None
@@ -141,55 +118,9 @@ def _file(name: str | None) -> TaskFile:
         raise ConfigError(f"{name}: {os.strerror(error.errno or 0)}", "name a task file that you may read") from None
 
 
-def _held(capability: str | None, commit: str | None, task: str | None) -> Right | None:
-    """The right that the person brings along, if any."""
-    if capability is None:
-        if commit or task:
-            raise TaskError("--base-commit and --task-id belong to a --capability", "give it too, or leave them out")
-        return None
-    if not (commit and _COMMIT.fullmatch(commit) and task and _ID.fullmatch(task)):
-        raise TaskError(
-            "--capability needs --base-commit and --task-id as they were granted",
-            "swarm-broker grant prints all three; without --capability they are asked for and filled in",
-        )
-    if capability.startswith("@"):
-        try:
-            capability = Path(capability[1:]).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{capability[1:]}: {error}", "name a file with the capability alone in it") from None
-    return Right(capability, task, None, commit)
-
-
 async def _hand_in(settings: Settings, request: TaskRequest, held: Right | None) -> TaskView:
     async with DaemonClient(settings.daemon.socket) as daemon:
-        await daemon.health()  # before the broker is asked: a grant that nobody uses is litter
-        if request.idempotency_key and held is None:
-            with suppress(TaskNotFoundError):  # handed in before: there may be nothing left to grant
-                return await daemon.task(task_for(request.idempotency_key))
-        right = held or await _granted(settings, request)
-        more = {"capability": right.capability, "base_commit": right.base_commit, "task": right.task}
-        return await daemon.submit(request.model_copy(update=more | {"base": right.base or request.base}))
-
-
-async def _granted(settings: Settings, request: TaskRequest) -> Right:
-    async with BrokerClient(settings.broker.people, patience=PATIENCE) as broker:
-        names = [known.name for known in (await broker.repositories()).repositories]
-        if request.repository not in names:
-            like = nearest(request.repository, names)
-            raise RepositoryNotFoundError(
-                f'the broker knows no repository "{request.repository}"',
-                f"did you mean {like}?" if like else f"it knows: {', '.join(names) or 'none; add one to broker.toml'}",
-            )
-        task = task_for(request.idempotency_key)
-        try:
-            uses = ROUNDS if settings.followup.enabled else 1
-            grant = await broker.grant_task(request.repository, request.base, task, uses=uses)
-        except BrokerUnreachableError:
-            raise
-        except BrokerError as error:
-            mend = error.mend or "swarm doctor shows whether the broker takes you for a person"
-            raise BrokerError(f"the broker grants no task on {request.repository}: {error}", mend) from error
-        return Right(grant.capability, task, grant.base, grant.base_commit)
+        return await handed_in(daemon, settings, request, held)
 
 
 def _announce(made: TaskView, *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands that ask the daemon one thing: list, show, diff, status, cancel, retry."""
+"""Commands that ask the daemon one thing: list, show, diff, status, cancel."""
 
 from __future__ import annotations
 
@@ -42,12 +42,6 @@ def show(ctx: typer.Context, task: TaskArgument, config: ConfigOption = None, js
 def cancel(ctx: typer.Context, task: TaskArgument, config: ConfigOption = None, json: JsonOption = False) -> None:
     """Stop a task; what it left is kept and can be listed with: swarm salvage list."""
     _answer(door.ask(door.daemon(ctx, config), lambda client: client.cancel(task)), json=json)
-
-
-@app.command()
-def retry(ctx: typer.Context, task: TaskArgument, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """Put a task that ended badly back into the queue."""
-    _answer(door.ask(door.daemon(ctx, config), lambda client: client.retry(task)), json=json)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pool.errors import ContextOverflowError, PoolError
 from pool.types import ChatRequest, Message, Reply
 from swarm import history, prompts, protocol, recording
+from swarm.budgets.prices import facts
 from swarm.errors import BudgetExceededError
 from swarm.protocol import Broken, Call
 from swarm.talk import Talk, begin
@@ -41,7 +42,7 @@ class Agent:
                     return Conclusion(ending=ending, title=done.title, summary=done.summary, model=talk.model)
         except BudgetExceededError as error:
             await work.save()
-            return Conclusion(ending="limit_hit", summary=str(error), model=talk.model)
+            return Conclusion(ending="limit_hit", summary=str(error), model=talk.model, limit=error.limit)
         except _GaveUpError as error:
             await work.save()
             return Conclusion(ending="gave_up", summary=str(error), model=talk.model)
@@ -52,11 +53,13 @@ async def _ask(work: Work, talk: Talk) -> protocol.Turn:
     reply, asked = await _fitting(work, talk)
     choice, talk.turn, talk.model = reply.choices[0], talk.turn + 1, reply.model
     turn = protocol.read(choice, talk.tools, native=talk.native, number=talk.turn)
+    cost = work.ledger.bill(reply)
     data = {
         "endpoint": reply.endpoint,
         "model": reply.model,
         **reply.usage.model_dump(),
         "seconds": reply.seconds,
+        **facts(reply, cost, talk.context),
         "finish_reason": choice.finish_reason,
         "reasoning": history.shorten(history.clean(choice.reasoning), 2000),
         "request": asked,
@@ -64,7 +67,8 @@ async def _ask(work: Work, talk: Talk) -> protocol.Turn:
         **_chosen(reply),
     }
     await talk.append("model_call", turn.message, data)
-    work.ledger.charge(steps=1, tokens=reply.usage.prompt_tokens + reply.usage.completion_tokens)
+    talk.context = reply.usage.prompt_tokens + reply.usage.completion_tokens
+    work.ledger.charge(cost.model_copy(update={"steps": 1}))
     return turn
 
 
@@ -107,9 +111,9 @@ async def _fitting(work: Work, talk: Talk) -> tuple[Reply, str]:
 
 def _left(work: Work, least: float = 0.0) -> float:
     """Seconds left of the task's wall clock. Raises BudgetExceededError where no more than ``least`` are."""
-    left = work.ledger.budget.wall - work.ledger.spent().wall
+    left = work.ledger.seconds_left()
     if left <= least:
-        raise BudgetExceededError("the time for this task is over")
+        raise BudgetExceededError("the time for this task is over", limit="task.wall")
     return left
 
 
@@ -120,14 +124,16 @@ async def _act(work: Work, talk: Talk, kit: Toolkit, turn: protocol.Turn) -> Fin
         raise _GaveUpError(f"{talk.idle} answers in a row held no tool call that could be run")
     if not turn.calls:
         nudge = prompts.NO_CALL_NATIVE if talk.native else prompts.NO_CALL_TEXT
-        await talk.append("note", Message(role="user", content=nudge), {"text": "a nudge: no tool was called"})
+        async with talk.noticing() as (left, kept):
+            message = Message(role="user", content="\n\n".join(part for part in (nudge, left) if part))
+            await talk.append("note", message, {"text": "a nudge: no tool was called", **kept})
     for call in turn.calls:
         result = await _run(work, talk, kit, call)
         repeats = talk.repeats(call, result) if isinstance(call, Call) else 0
-        parts = [result.text, prompts.REPEATED if repeats >= _NUDGE_AT else ""]
-        parts.append(talk.notice() if call is turn.calls[-1] else "")
         data = {"tool": call.name, "changed": result.changed, "text": result.text[:500], **result.data}
-        await talk.answer(result.kind, call.id, "\n\n".join(part for part in parts if part), data)
+        async with talk.noticing(due=call is turn.calls[-1]) as (left, kept):
+            parts = [result.text, prompts.REPEATED if repeats >= _NUDGE_AT else "", left]
+            await talk.answer(result.kind, call.id, "\n\n".join(part for part in parts if part), data | kept)
         if result.changed:
             await work.save()
         if result.finish is not None:
@@ -141,7 +147,7 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
     """One call's result. The first finish over failing tests is turned down; a second one is left to the checks."""
     if isinstance(call, Broken):
         return Result(f"error: {call.reason}", ok=False)
-    left = max(1.0, work.ledger.budget.wall - work.ledger.spent().wall)
+    left = max(1.0, work.ledger.seconds_left())
     work.pool.acting(work.attempt, _doing(call))
     result = await kit.run(call.name, call.arguments, seconds=left)
     if call.name == "run_tests":

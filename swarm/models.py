@@ -31,7 +31,7 @@ SOON = 2.0  # seconds after which to come back where other requests hold what is
 class Meter:
     """What one attempt's model calls cost, charged to its ledger as they end. An `Account` of the gateway.
 
-    ``over`` says why no further call is answered, empty while some are.
+    ``over`` says why no further call is answered, empty while some are; ``limit`` names what was hit then.
     """
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,6 +42,7 @@ class Meter:
         self._calls: deque[Answered] = deque(maxlen=KEPT)
         self._last = clock()
         self.over = ""
+        self.limit = ""
         self.answers = 0
         self.model = ""
 
@@ -59,14 +60,15 @@ class Meter:
     @contextmanager
     def holding(self, tokens: int) -> Iterator[None]:
         """As `Account` says: 403 once the budget is spent, which no client tries again, 429 while others hold it."""
-        budget, spent = self._ledger.budget, self._ledger.spent()
-        for name, used, limit in (("tokens", spent.tokens, budget.tokens), ("steps", spent.steps, budget.steps)):
-            if used >= limit:
-                self._end(f"{used} of {limit} {name} are spent")
+        gauges = self._ledger.gauges()
+        for gauge in gauges:
+            if gauge.used >= gauge.limit:
+                self._end(gauge.told(), gauge.name)
         if self.over:
             words = f"the budget of this task is spent ({self.over}); no further request is answered"
             raise RefusedError(Refusal(403, words, "budget_spent"))
-        if spent.tokens + self._held >= budget.tokens or spent.steps + self._running >= budget.steps:
+        held = {"tokens": self._held, "steps": self._running}
+        if any(gauge.used + held.get(gauge.unit, 0) >= gauge.limit for gauge in gauges):
             words = "requests of this task that are under way hold all that is left of its budget; let one end first"
             raise RefusedError(Refusal(429, words, "budget_held", retry_after=SOON))
         self._held += tokens
@@ -87,12 +89,13 @@ class Meter:
         elif not answered.tokens:
             return
         try:
-            self._ledger.charge(steps=1, tokens=answered.tokens)
+            self._ledger.charge(self._ledger.bill(answered, answered.tokens).model_copy(update={"steps": 1}))
         except BudgetExceededError as error:
-            self._end(str(error))
+            self._end(str(error), error.limit)
 
-    def _end(self, why: str) -> None:
-        self.over = self.over or why
+    def _end(self, why: str, limit: str) -> None:
+        if not self.over:
+            self.over, self.limit = why, limit
 
 
 class Models:

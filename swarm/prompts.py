@@ -1,4 +1,4 @@
-"""What is said to models: the agent's opening, nudges and notices, and the worked examples of sampled repair. Pure."""
+"""What is said to models: the agent's opening, nudges, and the worked examples of sampled repair. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 from collections.abc import Sequence
 
 from pool.types import Message, ToolSpec
-from swarm.types import Budget, Spent, TaskRequest
-
-NOTICES = (0.5, 0.8, 0.95)
+from swarm.types import TaskRequest
 
 _ROLE = """\
 You are a software engineer who works alone in a checkout of a repository, inside a sandbox without network. Nobody can
@@ -75,29 +73,6 @@ def _described(tools: Sequence[ToolSpec]) -> str:
 def said(author: str, text: str) -> str:
     """What a person said to the task while it was worked on."""
     return f"A message from {author or 'the person who gave you this task'}, to be heeded from now on:\n\n{text}"
-
-
-def notice(budget: Budget, spent: Spent, told: int) -> tuple[str, int]:
-    """What to tell of the budget and how many notices were then told; empty while no further mark is passed."""
-    shares = {
-        "turns": spent.steps / budget.steps,
-        "tokens": spent.tokens / budget.tokens,
-        "time": spent.wall / budget.wall,
-    }
-    name, share = max(shares.items(), key=lambda item: item[1])
-    passed = sum(share >= mark for mark in NOTICES)
-    if passed <= told:
-        return "", told
-    left = (
-        f"{max(0, budget.steps - spent.steps)} turns, {max(0, budget.tokens - spent.tokens)} tokens and "
-        f"{max(0, round(budget.wall - spent.wall))} s are left"
-    )
-    urge = (
-        "Plan what is left accordingly.",
-        "Bring the work to an end: no new attempts, only what makes the present change right.",
-        "Call finish now, or the work ends unfinished.",
-    )[passed - 1]
-    return f"[{share:.0%} of your {name} is spent; {left}. {urge}]", passed
 
 
 # The worked examples of sampled repair: everyday slips, chosen without an eye to any repository.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from pool.types import ChatRequest, Message, ToolSpec
 from swarm import history, prompts, recording
+from swarm.budgets.notices import told_before
 from swarm.protocol import Call
 from swarm.tools.kit import Result
 from swarm.tools.specs import specs
@@ -19,10 +22,10 @@ from swarm.work import Work
 class Talk:
     """``messages`` only grow at their end, but for an elision, so that an endpoint's cached prefix stays of use.
 
-    ``tested`` holds while the tests passed after the last change, ``told`` counts the budget notices given, ``idle``
-    the answers in a row without a call that could be run, ``seen`` how often a call gave the same result since the
-    last edit. ``marks`` name the messages, as far as they were asked for. ``heard`` is the number of the last message
-    from a person that was told.
+    ``tested`` holds while the tests passed after the last change, ``told`` counts the marks of the budget told of,
+    ``idle`` the answers in a row without a call that could be run, ``seen`` how often a call gave the same result since
+    the last edit. ``marks`` name the messages, as far as they were asked for. ``heard`` is the number of the last
+    message from a person that was told, ``context`` the tokens of the conversation as the server counted them last.
     """
 
     work: Work
@@ -32,6 +35,7 @@ class Talk:
     turn: int = 0
     idle: int = 0
     told: int = 0
+    context: int = 0
     changed: bool = False
     tested: bool = True
     warned: bool = False
@@ -86,10 +90,19 @@ class Talk:
         self.seen[key] += 1
         return self.seen[key]
 
-    def notice(self) -> str:
-        """What is newly to be told of the budget; mostly nothing."""
-        text, self.told = prompts.notice(self.work.ledger.budget, self.work.ledger.spent(), self.told)
-        return text
+    @asynccontextmanager
+    async def noticing(self, *, due: bool = True) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """What is newly to be told of the budget, mostly nothing, and what the line that tells it must hold.
+
+        Told within the block: that line and the count in it are one, so nobody is told twice after a crash.
+        """
+        notice = self.work.ledger.notice(self.told) if due else None
+        if notice is None:
+            yield "", {}
+            return
+        yield notice.text, {"noticed": notice.passed}
+        self.told = notice.passed
+        await self.work.record("budget", notice.facts())
 
 
 async def begin(work: Work) -> Talk:
@@ -105,6 +118,9 @@ async def begin(work: Work) -> Talk:
     talk = Talk(work, past.messages, past.native, tools, turn=len(past.messages))
     talk.changed, talk.tested = past.changed, not past.changed
     talk.heard = last_heard(work)
+    talk.told = told_before(work.past)
+    calls = (step.data for step in reversed(work.past) if step.kind == "model_call")
+    talk.context = next((data["prompt_tokens"] + data["completion_tokens"] for data in calls), 0)
     for id_ in past.open_calls:
         talk.changed, talk.tested = True, False  # whatever was cut off may have changed something
         await talk.answer("note", id_, prompts.INTERRUPTED, {"text": "the last command was interrupted"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -319,12 +320,89 @@ class TaskView(Frozen):
     pull_request: str | None = None
     branch: str | None = None
     commit: str | None = None
-    timings: dict[str, float] = Field(default_factory=dict, description="seconds of wall clock by phase")
+    timings: dict[str, float] = Field(default_factory=dict, description="seconds of wall clock by part: see `Times`")
     updated: float = 0.0
     place: int | None = Field(default=None, description="in the queue by age and priority; 1 is next")
     eta: Eta | None = Field(default=None, description="None where too little is known")
     waits_for: str = Field(default="", description="why it does not run yet; empty when only its turn has to come")
     user: str = Field(default="", description="who handed it in: a user of the daemon's machine, or a token's name")
+
+
+class PartTime(Frozen):
+    """One part of where time went. ``count`` are the times that it came up, ``tokens`` those that models read or wrote.
+
+    The parts "told", "cached" and "recomputed" have no time: tokens read where a server told what its cache held, of
+    these what it held, and what a conversation had to have computed once more.
+    """
+
+    part: str
+    seconds: float = 0.0
+    count: int = 0
+    tokens: int = 0
+
+
+class Times(Frozen):
+    """Where time went: parts whose seconds sum up to ``seconds``, and what the models' caches were good for."""
+
+    seconds: float
+    parts: tuple[PartTime, ...] = ()
+    cached_share: float | None = Field(default=None, description="of the tokens read, as far as servers told")
+    recomputed_tokens: int = Field(default=0, description="tokens computed once more that a cache had lost")
+
+    @classmethod
+    def of(cls, parts: Iterable[PartTime]) -> Times:
+        """From the parts alone."""
+        found = tuple(parts)
+        tokens = {each.part: each.tokens for each in found}
+        told = tokens.get("told", 0)
+        return cls(
+            seconds=sum(each.seconds for each in found),
+            parts=found,
+            cached_share=tokens.get("cached", 0) / told if told else None,
+            recomputed_tokens=tokens.get("recomputed", 0),
+        )
+
+
+class TaskTimes(Frozen):
+    """Where the time of a task went, from its first line to ``until``; the time between an end and a retry is none."""
+
+    task: TaskId
+    state: TaskState
+    until: float
+    times: Times
+
+
+class DayTimes(Frozen):
+    """One day, in UTC, as 2026-11-30."""
+
+    day: str
+    times: Times
+
+
+class FleetTimes(Frozen):
+    """Where the time of all tasks went, or of one repository's, by day."""
+
+    days: int
+    repository: str | None = None
+    total: Times
+    by_day: tuple[DayTimes, ...] = ()
+
+
+class Scope(Frozen):
+    """What was spent in a scope today, and what may be; ``scope`` is fleet, repository:NAME or user:NAME."""
+
+    scope: str
+    spent: Spent
+    limits: dict[str, float] = Field(default_factory=dict, description="by the names of what was spent")
+    shut: str = Field(default="", description="why nothing more of it begins today")
+
+
+class BudgetsView(Frozen):
+    """The budgets of a day, in UTC, and how far each is used."""
+
+    day: str
+    currency: str = "USD"
+    scopes: tuple[Scope, ...] = ()
 
 
 class DaemonHealth(Frozen):

@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from pool.gateway.bound import Answered
 from pool.types import ChatRequest, CompletionRequest, Reply
 from sandbox.base import Sandbox
+from swarm.budgets.notices import Notice
+from swarm.budgets.prices import Counted
+from swarm.budgets.scopes import Gauge
 from swarm.types import Budget, Conclusion, Spent, Step, Task, TaskMessage
 
 
@@ -42,7 +45,19 @@ class Ledger(Protocol):
     def spent(self) -> Spent:
         """What has been spent, wall clock included."""
 
-    def charge(self, *, steps: int = 0, tokens: int = 0) -> None:
+    def seconds_left(self) -> float:
+        """Of the wall clock."""
+
+    def gauges(self) -> tuple[Gauge, ...]:
+        """Every limit that may be met, the task's own first."""
+
+    def notice(self, told: int) -> Notice | None:
+        """What is newly to be told of what is left, where so many marks were told of before."""
+
+    def bill(self, call: Counted, guess: int = 0) -> Spent:
+        """What a model call cost; ``guess`` are its tokens where the server counted none."""
+
+    def charge(self, cost: Spent) -> None:
         """Count something. Raises BudgetExceededError once a limit is passed."""
 
 
@@ -52,6 +67,10 @@ class Calls(Protocol):
     @property
     def over(self) -> str:
         """Why no further call is answered: the budget is spent. Empty while some are."""
+
+    @property
+    def limit(self) -> str:
+        """Which limit was hit then, as `BudgetExceededError` names it."""
 
     @property
     def model(self) -> str:

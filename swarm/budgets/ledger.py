@@ -5,15 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from swarm.budgets.sums import exceeded, total
+from swarm.budgets.notices import Notice, notice
+from swarm.budgets.prices import Counted, Prices, bill
+from swarm.budgets.scopes import Gauge, Standing, gauges, limits_of
+from swarm.budgets.sums import total
 from swarm.errors import BudgetExceededError
 from swarm.types import Budget, Spent
+
+_DAY = "it goes on at 00:00 UTC, or with a larger [budgets] in swarm.toml; then: swarm retry"
+_OWN = "give the task a larger budget: swarm retry grants it once more"
 
 
 class BudgetLedger:
     """Counts what an attempt spends on top of what earlier ones did; ``write`` takes the attempt's own sum to disk.
 
-    The wall clock runs while the object lives in a running attempt, not while the daemon is down.
+    The wall clock runs while the object lives in a running attempt, not while the daemon is down. The budgets of its
+    lineage and of the day are as they were when the last sum was written, which `heard` is told.
     """
 
     def __init__(
@@ -23,14 +30,17 @@ class BudgetLedger:
         own: Spent,
         write: Callable[[Spent], None],
         *,
+        prices: Prices | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._budget = budget
         self._before = before
         self._own = own
         self._write = write
+        self._prices = prices or Prices()
         self._clock = clock
         self._started = clock()
+        self._around: tuple[Standing, ...] = ()
 
     @property
     def budget(self) -> Budget:
@@ -46,18 +56,46 @@ class BudgetLedger:
         """What all attempts have spent."""
         return total((self._before, self.own()))
 
-    def charge(self, *, steps: int = 0, tokens: int = 0) -> None:
+    def heard(self, standings: tuple[Standing, ...]) -> None:
+        """How the budgets around the task's own stand by now. Safe to be called from another thread."""
+        self._around = standings
+
+    def gauges(self) -> tuple[Gauge, ...]:
+        """Every limit that it may run into, its own first."""
+        own = Standing("task", limits_of(self._budget), self.spent())
+        return tuple(gauge for standing in (own, *self._around) for gauge in gauges(standing))
+
+    def notice(self, told: int) -> Notice | None:
+        """What the agent is to be told of what is left, where it was told of so many marks before."""
+        return notice(self.gauges(), told)
+
+    def bill(self, call: Counted, guess: int = 0) -> Spent:
+        """What a model call cost, by the price table; see `prices.bill`."""
+        return bill(self._prices, call, guess)
+
+    def charge(self, cost: Spent) -> None:
         """Count something, on disk before any later line of the journal. Raises BudgetExceededError past a limit."""
-        update = {"steps": self._own.steps + steps, "tokens": self._own.tokens + tokens}
-        self._own = self._own.model_copy(update=update)
+        self._own = total((self._own, cost))
         self.flush()
-        if why := exceeded(self._budget, self.spent()):
-            raise BudgetExceededError(why, "give the task a larger budget: swarm retry grants it once more")
+        self.insist()
+
+    def insist(self) -> None:
+        """Raises BudgetExceededError where a limit was passed."""
+        over = next((gauge for gauge in self.gauges() if gauge.used > gauge.limit), None)
+        if over is not None:
+            raise exceeded(over)
 
     def flush(self) -> None:
         """Write down what was spent by now."""
         self._write(self.own())
 
     def seconds_left(self) -> float:
-        """Of the wall clock; not below zero."""
-        return max(0.0, self._budget.wall - self.spent().wall)
+        """Of the wall clock, its lineage's included; not below zero."""
+        walls = [gauge.limit - gauge.used for gauge in self.gauges() if gauge.unit == "seconds"]
+        return max(0.0, min(walls))
+
+
+def exceeded(over: Gauge) -> BudgetExceededError:
+    """The error of a limit that was passed."""
+    of_day = not over.name.startswith(("task.", "lineage."))
+    return BudgetExceededError(over.told(), _DAY if of_day else _OWN, limit=over.name)

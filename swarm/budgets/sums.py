@@ -6,11 +6,20 @@ from collections.abc import Iterable
 
 from swarm.types import Budget, Spent
 
+LIMITS = (
+    ("steps", "steps"),
+    ("tokens", "tokens"),
+    ("wall", "seconds"),
+    ("gpu_seconds", "GPU-seconds"),
+    ("money", "money"),
+)
+"""What a budget and what was spent have in common, and how it is counted in words."""
+
 
 def total(spent: Iterable[Spent]) -> Spent:
     """The sum."""
     parts = tuple(spent)
-    return Spent.model_validate({name: sum(getattr(one, name) for one in parts) for name in Spent.model_fields})
+    return Spent.model_construct(**{name: sum(getattr(one, name) for one in parts) for name in Spent.model_fields})
 
 
 def granted(once: Budget, times: int) -> Budget:
@@ -20,16 +29,6 @@ def granted(once: Budget, times: int) -> Budget:
     return once.model_copy(update={name: limit * times for name, limit in limits.items() if limit is not None})
 
 
-LIMITS = (
-    ("steps", "steps"),
-    ("tokens", "tokens"),
-    ("wall", "seconds"),
-    ("gpu_seconds", "GPU-seconds"),
-    ("money", "of its money"),
-)
-"""What a budget and what was spent have in common, and how it is counted in words."""
-
-
 def may_try_again(budget: Budget, spent: Spent) -> bool:
     """Whether anything is left for another attempt."""
     return spent.attempts < budget.attempts and all(
@@ -37,10 +36,8 @@ def may_try_again(budget: Budget, spent: Spent) -> bool:
     )
 
 
-def exceeded(budget: Budget, spent: Spent) -> str:
-    """Which limit was passed, in words; empty when none was. Attempts are counted when one begins, not here."""
-    for name, unit in LIMITS:
-        used, limit = getattr(spent, name), getattr(budget, name)
-        if limit is not None and used > limit:
-            return f"{used:.0f} of {limit:.0f} {unit} are spent"
-    return ""
+def remaining(budget: Budget, spent: Spent) -> Budget | None:
+    """What is left of a budget for a further task; None if nothing is left. Attempts begin anew."""
+    limits = ((name, getattr(budget, name)) for name, _ in LIMITS)
+    left = {name: limit - getattr(spent, name) for name, limit in limits if limit is not None}
+    return None if min(left.values()) <= 0 else budget.model_copy(update=left)

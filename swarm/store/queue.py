@@ -15,6 +15,7 @@ from swarm.scheduling.admission import may_run
 from swarm.scheduling.facts import Busy, Candidate, Hold, HostFacts, Rules, Running
 from swarm.scheduling.turns import Turns, after, next_of
 from swarm.store import breakers, moves, rows
+from swarm.store.budgets import Budgets
 from swarm.store.database import Database
 from swarm.store.rows import Claim, Row, Settlement
 from swarm.store.schema import tasks, turns
@@ -34,8 +35,9 @@ class Queue:
     Every method raises StoreError when the database fails.
     """
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, budgets: Budgets) -> None:
         self._db = db
+        self._budgets = budgets
         self._from = ""
         self._swept = ""
         self.rules = Rules()
@@ -125,6 +127,7 @@ class Queue:
         shut = {each.name: reason for each in breakers.opened(connection) if (reason := rules.shut(each, now))}
         images = [(f"repository:{name}", f"image:{image}") for name, image in self.rules.images.items()]
         held = (*shut.items(), *((scope, shut[image]) for scope, image in images if image in shut))
+        held += self._budgets.closed(connection, now)
         return Running(busy, (*self.holds, *(Hold(scope, reason) for scope, reason in held)), now)
 
     def _heads(self, connection: sa.Connection) -> list[Candidate]:

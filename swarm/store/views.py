@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from swarm.budgets.sums import granted, total
-from swarm.store import journal
+from swarm.store import clocks
 from swarm.store.schema import attempts, tasks
 from swarm.types import Attempt, AttemptResult, Budget, Spent, Task, TaskRequest, TaskState, TaskView
 
@@ -60,7 +60,7 @@ def assemble(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> tuple[Ta
     tried: dict[str, list[sa.Row[Any]]] = defaultdict(list)
     for row in connection.execute(query):
         tried[row.task].append(row)
-    seconds = journal.phase_seconds(connection, ids)
+    seconds = clocks.seconds_of(connection, ids)
     return tuple(_view(row, tried[row.id], seconds.get(row.id, {})) for row in rows)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from pool.types import ChatRequest, CompletionRequest, Reply
 from swarm import prompts, recording
+from swarm.budgets.prices import facts
 from swarm.strategies.candidates import replacement
 from swarm.strategies.spectrum import Suspect
+from swarm.types import Spent
 from swarm.work import Work
 
 _SAMPLES = 8
@@ -27,7 +29,8 @@ class Rung:
 class Samples:
     """What one request gave: replacement texts, and what it cost.
 
-    ``request`` is its digest, ``said`` what the model said where that is not the texts.
+    ``request`` is its digest, ``said`` what the model said where that is not the texts; ``cost`` is by the price table,
+    ``facts`` are of its time and cost.
     """
 
     texts: tuple[str, ...]
@@ -39,6 +42,13 @@ class Samples:
     seconds: float = 0.0
     request: str = ""
     said: tuple[str, ...] = ()
+    cost: Spent = field(default_factory=Spent)
+    facts: dict[str, float] = field(default_factory=dict)
+
+    def line(self) -> dict[str, Any]:
+        """As the journal keeps it."""
+        line = asdict(self)
+        return {name: value for name, value in line.items() if name not in {"cost", "facts"}} | self.facts
 
 
 Ask = Callable[[Work, Suspect, Rung, str, float], Awaitable[Samples]]
@@ -68,7 +78,7 @@ async def ask_model(work: Work, suspect: Suspect, rung: Rung, failure: str, dead
             deadline=deadline,
         )
         reply = await work.pool.complete(completion)
-        return _samples(reply, recording.digest(completion), tuple(choice.content for choice in reply.choices))
+        return _samples(work, reply, recording.digest(completion), tuple(choice.content for choice in reply.choices))
     chat = ChatRequest(
         tier=work.tier,
         messages=prompts.edit_messages(suspect.around, suspect.file, suspect.line, suspect.text, failure),
@@ -82,10 +92,19 @@ async def ask_model(work: Work, suspect: Suspect, rung: Rung, failure: str, dead
     )
     reply = await work.pool.chat(chat)
     texts = tuple(replacement(choice.content, suspect) for choice in reply.choices)
-    return _samples(reply, recording.digest(chat), texts, tuple(choice.content for choice in reply.choices))
+    return _samples(work, reply, recording.digest(chat), texts, tuple(choice.content for choice in reply.choices))
 
 
-def _samples(reply: Reply, request: str, texts: tuple[str, ...], said: tuple[str, ...] = ()) -> Samples:
-    usage = reply.usage.model_dump()
-    where = {"model": reply.model, "endpoint": reply.endpoint, "seconds": reply.seconds}
-    return Samples(texts, **usage, **where, request=request, said=said)
+def _samples(work: Work, reply: Reply, request: str, texts: tuple[str, ...], said: tuple[str, ...] = ()) -> Samples:
+    usage, cost = reply.usage.model_dump(), work.ledger.bill(reply)
+    return Samples(
+        texts,
+        **usage,
+        model=reply.model,
+        endpoint=reply.endpoint,
+        seconds=reply.seconds,
+        request=request,
+        said=said,
+        cost=cost,
+        facts=facts(reply, cost),
+    )

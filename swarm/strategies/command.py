@@ -19,6 +19,8 @@ from sandbox.errors import SandboxError
 from sandbox.types import Command, Outcome
 from swarm import prompts
 from swarm.agents import PLACEHOLDERS, AgentConfig
+from swarm.budgets.notices import told_before
+from swarm.budgets.prices import facts
 from swarm.errors import ConfigError
 from swarm.strategies.printed import Printed, ending
 from swarm.types import Conclusion, Task
@@ -53,6 +55,7 @@ class _Run:
     over_since: float | None = None
     heard_at: float = field(default_factory=time.monotonic)
     without_tools: int = 0
+    told: int = 0
     hopeless: str = ""
 
 
@@ -101,8 +104,9 @@ class CommandAgent:
             run.heard_at = time.monotonic()
             printed.feed(data)
 
+        await work.record("note", {"text": f"{self._name} begins", "doing": "tools"})
         task = asyncio.create_task(work.sandbox.run(command, heard), name=f"agent of {work.attempt}")
-        run = _Run(work, self._agent, calls, task, printed, saved_at=began)
+        run = _Run(work, self._agent, calls, task, printed, saved_at=began, told=told_before(work.past))
         why = ""
         try:
             while not task.done() and not why:
@@ -119,19 +123,20 @@ class CommandAgent:
         return self._conclude(run, outcome, why)
 
     async def _note_end(self, work: Work, outcome: Outcome | None, seconds: float) -> None:
-        facts = {"exit_code": outcome.exit_code, "timed_out": outcome.timed_out, "cut": outcome.cut} if outcome else {}
-        await work.record("command", {"text": self._name, "seconds": round(seconds, 3), "changed": True, **facts})
+        ended = {"exit_code": outcome.exit_code, "timed_out": outcome.timed_out, "cut": outcome.cut} if outcome else {}
+        await work.record("command", {"text": self._name, "seconds": round(seconds, 3), "changed": True, **ended})
 
     def _conclude(self, run: _Run, outcome: Outcome | None, why: str) -> Conclusion:
         model, calls = run.calls.model, run.calls
         if calls.over:
-            return Conclusion(ending="limit_hit", summary=calls.over, model=model)
+            return Conclusion(ending="limit_hit", summary=calls.over, model=model, limit=calls.limit)
         if outcome is None or run.hopeless:
             why = why or run.hopeless
             return Conclusion(ending="gave_up", summary=f"{self._name} was stopped: {why}", model=model)
         tail = ending(outcome.text)
         if outcome.timed_out:
-            return Conclusion(ending="limit_hit", summary=f"the time was over before {self._name} ended", model=model)
+            why = f"the time was over before {self._name} ended"
+            return Conclusion(ending="limit_hit", summary=why, model=model, limit="task.wall")
         if outcome.exit_code in self._agent.success_exit_codes:
             return Conclusion(ending="finished", summary=_summary(self._name, tail), model=model)
         if outcome.exit_code in _CANNOT_START and not calls.answers:
@@ -189,9 +194,13 @@ async def _tell(run: _Run) -> None:
             failed[call.status, call.reason[:REASON]] += 1
             _judge(run, call)
             continue
-        facts = {name: getattr(call, name) for name in ("tier", "endpoint", "model", "tokens")}
+        who = {name: getattr(call, name) for name in ("tier", "endpoint", "model", "tokens")}
         usage = call.usage.model_dump() if call.usage else {}
-        await run.work.record("model_call", {**facts, **usage, "seconds": round(call.seconds, 3)})
+        cost = facts(call, run.work.ledger.bill(call, call.tokens))
+        await run.work.record("model_call", {**who, **usage, "seconds": round(call.seconds, 3), **cost})
+    if notice := run.work.ledger.notice(run.told):  # for people to see: nobody can tell it to an agent of others
+        run.told = notice.passed
+        await run.work.record("budget", {**notice.facts(), "noticed": notice.passed})
     if failed:
         words = ", ".join(f"{n} with {status}{f' ({why})' if why else ''}" for (status, why), n in failed.items())
         await run.work.record("note", {"text": f"calls of a model that failed: {words}"})
@@ -242,7 +251,7 @@ async def _ended(*tasks: asyncio.Future[Any] | None) -> None:
 
 
 def _left(work: Work) -> float:
-    return work.ledger.budget.wall - work.ledger.spent().wall
+    return work.ledger.seconds_left()
 
 
 def _summary(name: str, tail: str) -> str:

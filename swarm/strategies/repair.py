@@ -23,7 +23,7 @@ from swarm.strategies.asking import Ask, Rung, Samples, ask_model, ladder
 from swarm.strategies.candidates import Candidate
 from swarm.strategies.localise import Diagnosis
 from swarm.strategies.spectrum import Suspect
-from swarm.types import Conclusion, Ending, TestRun
+from swarm.types import Conclusion, Ending, Spent, TestRun
 from swarm.work import Work
 
 Locate = Callable[..., Awaitable[Diagnosis]]
@@ -67,7 +67,8 @@ class SampledRepair:
         try:
             return await search.run(self._locate)
         except BudgetExceededError as error:
-            return search.ended("limit_hit", f"{error} ({search.told()})")
+            ended = search.ended("limit_hit", f"{error} ({search.told()})")
+            return ended.model_copy(update={"limit": error.limit})
 
 
 @dataclass
@@ -129,7 +130,7 @@ class _Search:
     async def _round(self, suspects: Sequence[Suspect], rung: Rung) -> list[Candidate]:
         """Sample for these lines in parallel and test what comes in; once something passes no more samples are awaited,
         and once enough passes no more tests. Raises BudgetExceededError where the round took the last of the budget."""
-        self._charge(steps=1)
+        self._charge(Spent(steps=1))
         passing: list[Candidate] = []
         sampling = {asyncio.create_task(self._sample(suspect, rung)): suspect for suspect in suspects}
         testing: dict[asyncio.Task[bool], Candidate] = {}
@@ -171,8 +172,8 @@ class _Search:
             raise
         self.model = samples.model or self.model
         self.samples[key] = samples.texts
-        await self.work.record("model_call", {**asdict(samples), "ask": list(key)})
-        self._charge(tokens=samples.prompt_tokens + samples.completion_tokens)
+        await self.work.record("model_call", {**samples.line(), "ask": list(key)})
+        self._charge(samples.cost)
         return samples
 
     async def _passes(self, candidate: Candidate) -> bool:
@@ -222,18 +223,18 @@ class _Search:
         text = f"{len(suspects)} lines to suspect, located {how}"
         await self.work.record("note", {"text": text, "about": "suspects", "native": native, "suspects": places})
 
-    def _charge(self, *, steps: int = 0, tokens: int = 0) -> None:
+    def _charge(self, cost: Spent) -> None:
         """Count it. Over the limit it is noted, not raised, because what was paid for is still to be tested."""
         try:
-            self.work.ledger.charge(steps=steps, tokens=tokens)
+            self.work.ledger.charge(cost)
         except BudgetExceededError as error:
             self.over = error
 
     def left(self, least: float = 0.0) -> float:
         """Seconds left of the task's wall clock. Raises BudgetExceededError where no more than ``least`` are."""
-        left = self.work.ledger.budget.wall - self.work.ledger.spent().wall
+        left = self.work.ledger.seconds_left()
         if left <= least:
-            raise BudgetExceededError("the time for this task is over")
+            raise BudgetExceededError("the time for this task is over", limit="task.wall")
         return left
 
     def told(self) -> str:

@@ -36,7 +36,7 @@ from swarm.engine import DbosEngine
 from swarm.rooms import Rooms
 from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
-from swarm.types import Budget, Conclusion, Step, TaskRequest, TaskState, TaskView
+from swarm.types import Budget, Conclusion, Spent, Step, TaskRequest, TaskState, TaskView
 from swarm.work import Models, Work
 
 BUG = "def clamp(x, low, high):\n    return max(low, min(x, low))\n"
@@ -178,7 +178,7 @@ class Fixing:
     async def work(self, work: Work) -> Conclusion:
         self.saw.append(work)
         self.found.append(await work.sandbox.read("clamp.py"))
-        work.ledger.charge(steps=1, tokens=self.tokens)
+        work.ledger.charge(Spent(steps=1, tokens=self.tokens))
         await work.record(
             "model_call", {"endpoint": "e", "model": "m", "prompt_tokens": 9, "completion_tokens": 1, "seconds": 0.1}
         )

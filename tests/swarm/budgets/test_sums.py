@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swarm.budgets.sums import exceeded, granted, may_try_again, total
+from swarm.budgets.sums import granted, may_try_again, total
 from swarm.types import Budget, Spent
 
 
@@ -29,15 +29,6 @@ def test_nothing_is_tried_again_once_any_limit_is_reached(over: dict[str, float]
     budget = Budget(gpu_seconds=9.0, money=2.0)
     assert may_try_again(budget, Spent(attempts=1))
     assert not may_try_again(budget, Spent.model_validate({"attempts": 1} | over))
-
-
-def test_exceeding_a_limit_names_it() -> None:
-    assert exceeded(Budget(steps=5), Spent(steps=5)) == ""
-    assert exceeded(Budget(steps=5), Spent(steps=6)) == "6 of 5 steps are spent"
-
-
-def test_what_has_no_limit_is_never_exceeded() -> None:
-    assert exceeded(Budget(), Spent(gpu_seconds=1e9, money=1e9)) == ""
 
 
 def test_a_budget_stored_before_it_had_all_its_limits_still_reads() -> None:

@@ -10,9 +10,10 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -387,10 +388,10 @@ class Stack:
 
     def submit(self, *words: str) -> str:
         """Submit a task without waiting; its id. Raises StackError."""
-        done = self.swarm("submit", *words)
+        done = self.swarm("submit", "--json", *words)
         if done.returncode != 0:
             raise StackError(f"swarm submit: {done.stderr or done.stdout}")
-        task: str = self.newest()["task"]["id"]
+        task: str = json.loads(done.stdout)["task"]["id"]
         return task
 
     def journal(self, task: str) -> list[dict[str, Any]]:
@@ -399,20 +400,20 @@ class Stack:
 
     def until_step(self, task: str, kind: str, seconds: float = 90.0, **data: Any) -> None:
         """Wait for a journal line of that kind with that data. Raises StackError when it does not come."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if any(step["kind"] == kind and data.items() <= step["data"].items() for step in self.journal(task)):
-                return
-            time.sleep(0.1)
-        raise StackError(f"no {kind} {data} in {seconds} s: {self.journal(task)}")
+        seen = []
+        with self._followed(task, seconds) as lines:
+            for line in lines:
+                if line["type"] == "step" and line["kind"] == kind and data.items() <= line["data"].items():
+                    return
+                seen.append(line)
+        raise StackError(f"no {kind} {data} in {seconds} s: {seen}")
 
     def until_final(self, task: str, seconds: float = 150.0) -> dict[str, Any]:
         """Wait for the end of a task; the task. Raises StackError when it does not come."""
-        end = time.monotonic() + seconds
-        while (view := self.view(task))["state"] in {"queued", "running", "delivering"}:
-            if time.monotonic() > end:
-                raise StackError(f"{task} has not ended in {seconds} s: {view}")
-            time.sleep(0.3)
+        with self._followed(task, seconds) as lines:
+            view = next((line for line in lines if line["type"] == "task"), None)
+        if view is None:
+            raise StackError(f"{task} has not ended in {seconds} s: {self.view(task)}")
         return view
 
     def branches(self, repository: str) -> list[str]:
@@ -428,6 +429,21 @@ class Stack:
             raise StackError(f"swarm-broker pr list: {done.stderr}")
         pulls: list[dict[str, Any]] = json.loads(done.stdout)["pulls"]
         return pulls
+
+    @contextmanager
+    def _followed(self, task: str, seconds: float) -> Iterator[Iterator[dict[str, Any]]]:
+        """What `swarm follow` says as it is written, to the task's end or until ``seconds`` are over: no polling, which
+        would take from the model the processor that it works on."""
+        argv = (*self.house.swarm, "--config", str(self.layout.swarm_toml), "follow", "--json", task)
+        home = self._home()
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=home, env=environment(home)) as watcher:
+            limit = threading.Timer(seconds, watcher.kill)
+            limit.start()
+            try:
+                yield (json.loads(line) for line in watcher.stdout or () if line.endswith("\n"))
+            finally:
+                limit.cancel()
+                watcher.kill()
 
     def _ask(self, argv: tuple[str, ...], seconds: float) -> subprocess.CompletedProcess[str]:
         home = self._home()

@@ -6,11 +6,8 @@ The models are a pretend server that follows a script, and the embedded one, rea
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,11 @@ import pytest
 
 from house import House
 from pool.pretend.script import Recorded, Scripted
-from pool.testing import PretendServer, call, pretend_vllm
+from pool.testing import PretendServer, call
 from stack import Layout, Stack, git, prepare, weights
 from swarm.agents import RECIPES
 from tests.acceptance.conftest import SAMPLE, WORDS
+from tests.acceptance.scripted import scripted
 
 pytestmark = [pytest.mark.clients, pytest.mark.root, pytest.mark.model, pytest.mark.timeout(1200)]
 
@@ -119,36 +117,15 @@ def pool_of(server: PretendServer) -> str:
     return POOL.format(url=server.url, weights=weights(), setup=setup, tiny=words(tiny), env=env)
 
 
-@contextmanager
-def served() -> Iterator[PretendServer]:
-    """A pretend server in a thread of its own; it plays the next step of whatever conversation it is asked in."""
-    started, stop, servers = threading.Event(), asyncio.Event(), list[PretendServer]()
-
-    def script(recorded: Recorded) -> Scripted | None:
-        if not recorded.body.get("tools"):
-            return None
-        said = sum(message["role"] == "assistant" for message in recorded.body["messages"])
-        if any(tool["function"]["name"] == "exec_command" for tool in recorded.body["tools"]):
-            return call("exec_command", cmd=PATCH).model_copy(update={"reasoning": "hm"}) if not said else "Mended."
-        steps = (PROBE.format(port=int(servers[0].url.rsplit(":", 1)[1].split("/")[0])), MEND, DONE)
-        return call("bash", command=steps[min(said, 2)])
-
-    async def serve() -> None:
-        loops.append(asyncio.get_running_loop())
-        async with pretend_vllm(script, window=100_000) as server:
-            servers.append(server)
-            started.set()
-            await stop.wait()
-
-    loops: list[asyncio.AbstractEventLoop] = []
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    try:
-        assert started.wait(30)
-        yield servers[0]
-    finally:
-        loops[0].call_soon_threadsafe(stop.set)
-        thread.join(30)
+def script(recorded: Recorded) -> Scripted | None:
+    """The next step of whatever conversation the server is asked in."""
+    if not recorded.body.get("tools"):
+        return None
+    said = sum(message["role"] == "assistant" for message in recorded.body["messages"])
+    if any(tool["function"]["name"] == "exec_command" for tool in recorded.body["tools"]):
+        return call("exec_command", cmd=PATCH).model_copy(update={"reasoning": "hm"}) if not said else "Mended."
+    steps = (PROBE.format(port=int(recorded.headers["host"].rsplit(":", 1)[1])), MEND, DONE)
+    return call("bash", command=steps[min(said, 2)])
 
 
 @dataclass(frozen=True)
@@ -165,7 +142,7 @@ def inside(installed: Path, one_user: House) -> Iterator[Inside]:
     """One stack for all tests: the agent is installed once."""
     base = installed / "agents"
     base.mkdir()
-    with served() as server:
+    with scripted(script, window=100_000) as server:
         stack, canary = prepare(Layout(base), one_user, (SAMPLE,), pool_of(server))
         try:
             stack.start()

@@ -27,7 +27,9 @@ from dbos import DBOS, DBOSConfig, SetWorkflowID, StepOptions, WorkflowStatus
 from dbos import error as dbos_error
 from sqlalchemy import event
 
+from swarm.config_database import Address
 from swarm.errors import StoreError
+from swarm.store import postgres, sqlite
 from swarm.store.schema import keep_private
 
 Flow = Callable[[str], Coroutine[Any, Any, str]]
@@ -40,7 +42,7 @@ VERSION = "attempt-1"  # never to be raised: DBOS hands runs of one version to n
 SCHEMA = "engine"  # of the Postgres database, beside the store's
 LIVES = 50  # processes that one run may end in a row: one that kills the daemon each time must not do so for ever
 POLL = 1.0  # seconds between two looks at the own queue: what a takeover waits at most
-LISTEN = 1.0  # seconds between two looks for signals, where the database does not tell of them
+LISTEN = 0.25  # seconds between two looks for signals where the database does not tell of them, and at most to close
 CONNECTIONS = 8  # to the database; more only wait for one another's commits
 THREADS = 128  # for everything that blocks, DBOS's and the hall's: DBOS makes its pool the event loop's own
 
@@ -158,8 +160,9 @@ class DbosEngine:
     cannot be used.
     """
 
-    def __init__(self, where: Path | sa.URL, host: str = "local") -> None:
+    def __init__(self, where: Path | Address, host: str = "local", *, lives: int = LIVES) -> None:
         self._where = where
+        self._lives = lives
         self._queue = f"swarm-{host}"
         self._executor = f"{host}-{secrets.token_hex(8)}"
         self._database: sa.Engine | None = None
@@ -173,7 +176,7 @@ class DbosEngine:
         try:
             if isinstance(self._where, Path):
                 _require_sound(self._where)
-            self._database = _database(self._where)
+            self._database = _database(self._where, self._executor)
             DBOS(config=_config(self._database, self._executor))
             self._workflow = DBOS.workflow(name="attempt")(self._wrap(flow))
             DBOS.listen_queues([self._queue])
@@ -202,19 +205,20 @@ class DbosEngine:
         if not wanted:
             return
         taken: list[str] = []
-        for status in await _outside(partial(_list, workflow_ids=wanted)):
+        for status in await _ask(partial(_list, workflow_ids=wanted)):
             name, lives = status.workflow_id, _lives(status) + 1
             if _STATES[status.status] not in _UNFINISHED or name in self._here:
                 continue
             self._here[name] = _Here(lives=lives)
-            await _outside(partial(DBOS.update_workflow_attributes_async, name, {"lives": lives}))
-            if lives > LIVES:
+            given_up = lives > self._lives
+            await _ask(partial(DBOS.update_workflow_attributes_async, name, {"lives": lives, "given up": given_up}))
+            if given_up:
                 await self.cancel(name)
                 continue
             self._parked.discard(name)
             taken.append(name)
         if taken:
-            await _outside(partial(DBOS.resume_workflows_async, taken, queue_name=self._queue))
+            await _ask(partial(DBOS.resume_workflows_async, taken, queue_name=self._queue))
 
     async def phase(self, name: str, act: Act) -> str:
         run = _running()
@@ -244,13 +248,13 @@ class DbosEngine:
 
     async def signal(self, name: str, topic: str, value: str) -> bool:
         try:
-            await _outside(partial(DBOS.send_async, name, value, topic))
+            await _ask(partial(DBOS.send_async, name, value, topic))
         except dbos_error.DBOSNonExistentWorkflowError:
             return False
         return True
 
     async def cancel(self, name: str) -> None:
-        await _outside(partial(DBOS.cancel_workflow_async, name))
+        await _ask(partial(DBOS.cancel_workflow_async, name))
         self._stop(name, Ended("cancelled"))
 
     async def park(self, name: str) -> None:
@@ -258,11 +262,11 @@ class DbosEngine:
         here = self._here.get(name)
         self._stop(name, Ended("parked"))
         if here is not None and here.lives > 1:
-            await _outside(partial(DBOS.update_workflow_attributes_async, name, {"lives": 1}))
+            await _ask(partial(DBOS.update_workflow_attributes_async, name, {"lives": 1}))
 
     async def runs(self, *states: State, limit: int = 10_000) -> tuple[RunView, ...]:
         wanted = [name for name, state in _STATES.items() if state in (states or _UNFINISHED)]
-        return tuple(_view(each) for each in await _outside(partial(_list, status=wanted, limit=limit)))
+        return tuple(_view(each) for each in await _ask(partial(_list, status=wanted, limit=limit)))
 
     async def close(self) -> None:
         tasks = [here.task for here in self._here.values() if here.task]
@@ -279,7 +283,7 @@ class DbosEngine:
             raise RuntimeError("the engine is not open")
         here = self._here[name] = _Here()
         try:
-            status = await _outside(partial(_start, self._workflow, name))
+            status = await _ask(partial(_start, self._workflow, name))
         except BaseException:
             self._drop(name, here, Ended("parked"))
             raise
@@ -300,7 +304,7 @@ class DbosEngine:
     async def _written(self, name: str, ended: Ended) -> Ended:
         """The end as the database has it: a flow may end in the moment in which its run is adopted elsewhere."""
         while True:
-            (status,) = await _outside(partial(_list, workflow_ids=[name], load_output=True))
+            (status,) = await _ask(partial(_list, workflow_ids=[name], load_output=True))
             match _STATES[status.status]:
                 case "running" if status.executor_id == self._executor:
                     await asyncio.sleep(0.05)
@@ -391,9 +395,15 @@ def _running() -> str:
     return name
 
 
-async def _outside(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Ask DBOS apart from any flow: asked inside of one, the answer would become a step of it."""
-    return await asyncio.get_running_loop().create_task(call(), context=contextvars.Context())
+async def _ask(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Ask DBOS apart from any flow: asked inside of one, the answer would become a step of it. Raises StoreError.
+
+    What may be asked again DBOS asks again by itself, for as long as a Postgres server is away.
+    """
+    try:
+        return await asyncio.get_running_loop().create_task(call(), context=contextvars.Context())
+    except sa.exc.DatabaseError as error:
+        raise sqlite.failed(error) from error
 
 
 async def _start(workflow: Flow, name: str) -> WorkflowStatus:
@@ -419,10 +429,14 @@ def _lives(status: WorkflowStatus) -> int:
     return found if isinstance(found, int) else 1
 
 
+def _given_up(status: WorkflowStatus) -> bool:
+    return bool((status.attributes or {}).get("given up"))
+
+
 def _view(status: WorkflowStatus) -> RunView:
     return RunView(
         name=status.workflow_id,
-        state="failed" if _lives(status) > LIVES else _STATES[status.status],
+        state="failed" if _given_up(status) else _STATES[status.status],
         executor=status.executor_id or "",
         lives=_lives(status),
         created=(status.created_at or 0) / 1000,
@@ -434,10 +448,10 @@ def _ended(status: WorkflowStatus) -> Ended:
     match _STATES[status.status]:
         case "done":
             return Ended("done", str(status.output))
-        case "cancelled" if _lives(status) <= LIVES:
-            return Ended("cancelled")
+        case "cancelled" if _given_up(status):
+            return Ended("failed", f"it ended the process that ran it {_lives(status) - 1} times in a row")
         case "cancelled":
-            return Ended("failed", f"it ended the process that ran it {LIVES} times in a row")
+            return Ended("cancelled")
         case _:
             return Ended("failed", f"the run ended as {status.status}: {status.error or 'too many restarts'}")
 
@@ -451,21 +465,23 @@ def _require_sound(path: Path) -> None:
             raise sqlite3.DatabaseError(told)
 
 
-def _unusable(where: Path | sa.URL, error: Exception) -> StoreError:
+def _unusable(where: Path | Address, error: Exception) -> StoreError:
+    if isinstance(where, Address) and isinstance(error, sa.exc.DBAPIError):
+        return postgres.refused(error, where)
     why = str(getattr(error, "orig", error)).strip()
+    mend = "see the server's own log"
     if isinstance(where, Path):
         mend = f"stop every daemon, then: mv {where} {where}.broken (attempts that were running start over)"
-        return StoreError(f"the engine's database {where} cannot be used: {why}", mend)
-    name = f"{where.host or 'localhost'}:{where.port or 5432}/{where.database}"
-    return StoreError(f"the engine's database on {name} cannot be used: {why}", "is the server up, and may we log in?")
+    return StoreError(f"the engine's database {where} cannot be used: {why}", mend)
 
 
-def _database(where: Path | sa.URL) -> sa.Engine:
+def _database(where: Path | Address, executor: str) -> sa.Engine:
     # With an engine of ours SQLite gets the write-ahead log, which DBOS does not turn on by itself and which halves the
     # price of a step.
     pool: dict[str, Any] = {"pool_size": CONNECTIONS, "max_overflow": 0, "pool_timeout": 60, "pool_pre_ping": True}
-    if not isinstance(where, Path):
-        return sa.create_engine(where.set(drivername="postgresql+psycopg"), **pool)
+    if isinstance(where, Address):
+        args = postgres.reaching(f"agent-swarm engine {executor}")
+        return sa.create_engine(postgres.url_of(where), hide_parameters=True, connect_args=args, **pool)
     engine = sa.create_engine(f"sqlite:///{where}", **pool)
     event.listen(engine, "connect", _configure)
     return engine
@@ -490,5 +506,5 @@ def _config(database: sa.Engine, executor: str) -> DBOSConfig:
         enable_otlp=False,
         max_executor_threads=THREADS,
         notification_listener_polling_interval_sec=LISTEN,
-        notification_coalesce_sec=1.0,
+        notification_coalesce_sec=LISTEN,
     )

@@ -77,15 +77,7 @@ def open_engine(address: Address, name: str, *, reading: bool = False) -> sa.Eng
         max_overflow=0,
         pool_timeout=STATEMENT / 1000,
         hide_parameters=True,
-        connect_args={
-            "application_name": name,
-            "connect_timeout": CONNECT,
-            "tcp_user_timeout": SILENCE,
-            "keepalives_idle": 5,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-            "prepare_threshold": 2,
-        },
+        connect_args=reaching(name),
     )
     event.listen(engine, "connect", partial(_configure, reading=reading))
     again = Retrying(
@@ -103,6 +95,19 @@ def open_engine(address: Address, name: str, *, reading: bool = False) -> sa.Eng
         engine.dispose()
         raise
     return engine
+
+
+def reaching(name: str) -> dict[str, Any]:
+    """How every connection is made: a server that is gone is noticed in seconds, and is shown ``name``."""
+    return {
+        "application_name": name,
+        "connect_timeout": CONNECT,
+        "tcp_user_timeout": SILENCE,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "prepare_threshold": 2,
+    }
 
 
 def kind_of(error: sa.exc.DBAPIError) -> Kind:

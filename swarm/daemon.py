@@ -101,6 +101,7 @@ class Daemon:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(awaiting.run(), name="awaiting")
+                    group.create_task(self._house.upkeep.run(), name="upkeep")
                     if followup:
                         group.create_task(followup.run(), name="events")
             except* Exception as errors:

@@ -42,6 +42,7 @@ from swarm.measuring import Measuring
 from swarm.models import Models
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
+from swarm.salvage.upkeep import Upkeep
 from swarm.scheduling.facts import Rules
 from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
@@ -73,6 +74,7 @@ class House:
     workspace: Callable[[str], Workspace]
     broker_client: BrokerClient
     telemetry: Telemetry
+    upkeep: Upkeep
 
     async def plan(self, request: TaskRequest) -> Plan:
         """How a request will be worked on. Raises TaskError. The broker is only asked about names we do not know."""
@@ -207,7 +209,12 @@ async def house(
             ladder=acceptance.ladder(settings),
             clock=time.time,
         )
-        yield House(settings, store, coordinator, pool, tiers, backend, proved, parts.workspace, broker, telemetry)
+        upkeep = Upkeep(store, state / "git", busy=lambda: bool(coordinator.running))
+        store.listeners.append(upkeep.heard)
+        stack.push_async_callback(upkeep.close)
+        yield House(
+            settings, store, coordinator, pool, tiers, backend, proved, parts.workspace, broker, telemetry, upkeep
+        )
 
 
 def _rules(settings: Settings) -> Rules:

@@ -27,6 +27,7 @@ PAUSE = 2.0  # seconds between two looks at what is to be written
 OFTEN = 120.0  # seconds between two parts of a transcript whose attempt still runs
 OWED = 20_000  # attempts that are remembered as owed a part; what is forgotten is found again at the next start
 CAUGHT = 1_000  # of the newest tasks that a start looks through
+LAST = 10.0  # seconds that writing what is owed may take at the end
 TIDY = 86400.0  # seconds between two tidyings of a git folder
 QUIET = 60.0  # seconds without any work before one begins
 
@@ -78,6 +79,14 @@ class Upkeep:
             await asyncio.sleep(PAUSE)
             await self._guarded(self.write_due)
             await self._guarded(self.tidy_in_quiet)
+
+    async def close(self) -> None:
+        """Write what is owed still, in bounded time; a later start writes the rest."""
+        try:
+            async with asyncio.timeout(LAST):
+                await self.write_due(all_of_it=True)
+        except TimeoutError:
+            log.info("the transcripts of %d attempts are left to the next start", len(self._owed))
 
     async def catch_up(self) -> None:
         """Look for attempts whose transcript does not reach their end, as after a crash."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import subprocess
@@ -43,6 +44,11 @@ WORK: Files = {
 def git(*words: str, cwd: Path, stdin: bytes = b"") -> str:
     done = subprocess.run(["git", *words], cwd=cwd, env=ENV, capture_output=True, check=True, input=stdin)
     return done.stdout.decode().strip()
+
+
+def packed(origin: Path, commit: str) -> bytes:
+    words = ["git", "pack-objects", "--revs", "--stdout", "-q"]
+    return subprocess.run(words, cwd=origin, env=ENV, input=commit.encode(), capture_output=True, check=True).stdout
 
 
 def tar(files: Files) -> bytes:
@@ -89,7 +95,7 @@ def read(folder: Path) -> dict[str, tuple[bytes, int] | Path]:
         if path.is_symlink():
             found[name] = path.readlink()
         else:
-            found[name] = (path.read_bytes(), path.stat().st_mode & 0o100 and 0o755 or 0o644)
+            found[name] = (path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
     return found
 
 
@@ -140,8 +146,6 @@ async def left(tmp_path: Path) -> Left:
     base = git("rev-parse", "HEAD", cwd=origin)
     found = Left(tmp_path / "state", origin, base)
     found.folder.mkdir(parents=True)
-    pack = subprocess.run(
-        ["git", "pack-objects", "--revs", "--stdout", "-q"], cwd=origin, env=ENV, input=base.encode(), capture_output=True
-    ).stdout
+    pack = await asyncio.to_thread(packed, origin, base)
     await found.workspace.take_pack(pack, base)
     return found

@@ -1,0 +1,93 @@
+"""Every attempt leaves its transcript beside its work, however it ended, and a start makes up for what a crash lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.trees.keeping import Keeping
+from swarm.salvage import entries
+from swarm.salvage.shelf import Shelf
+from swarm.salvage.upkeep import Upkeep
+from swarm.types import TaskState
+
+pytestmark = pytest.mark.slow
+
+
+async def _transcript(folder: Path, attempt: str) -> tuple[entries.About, tuple[Any, ...]]:
+    keeping = Keeping(folder / "demo.git")
+    (kept,) = await keeping.kept(f"refs/transcripts/{attempt}")
+    files = await keeping.files(kept.tree)
+    about = entries.about_of(files[entries.ABOUT])
+    assert about is not None
+    return about, entries.lines_of(files)
+
+
+async def test_a_transcript_grows_part_by_part_and_is_the_journal(bench: Any, name: str, fixing: Any) -> None:
+    gate = asyncio.Event()
+    bench.strategies["auto"] = fixing(gate=gate)
+    async with bench.open():
+        upkeep = Upkeep(bench.store, bench.folder / "git", often=0.0)
+        bench.store.listeners.append(upkeep.heard)
+        await bench.submit(name)
+        await bench.until_step(name, "salvage")
+        await upkeep.write_due()
+        attempt = (await bench.store.view(name)).attempts[0].id
+        about, lines = await _transcript(bench.folder / "git", attempt)
+        assert (about.ended, about.task, lines[-1].kind) == (None, name, "salvage")
+        gate.set()
+        await bench.until(name)
+        await upkeep.write_due()
+        about, lines = await _transcript(bench.folder / "git", attempt)
+        assert lines == await bench.store.steps(name, attempt=attempt)
+        assert (about.ending, about.last) == ("finished", lines[-1].seq)
+        (entry,) = await Shelf(bench.folder / "git", None).entries()
+        assert (entry.whole, entry.task, entry.number) == (True, name, 1)
+
+
+async def test_a_start_writes_what_a_killed_daemon_had_not(bench: Any, name: str) -> None:
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until(name)
+        attempt = (await bench.store.view(name)).attempts[0].id
+    async with bench.open():
+        upkeep = Upkeep(bench.store, bench.folder / "git")
+        await upkeep.catch_up()
+        about, lines = await _transcript(bench.folder / "git", attempt)
+        assert (about.ending, lines) == ("finished", await bench.store.steps(name, attempt=attempt))
+
+
+async def test_an_attempt_that_changed_nothing_leaves_the_tree_it_began_with(
+    bench: Any, name: str, fixing: Any
+) -> None:
+    class Broken(fixing):  # type: ignore[misc]
+        async def work(self, work: Any) -> Any:
+            raise RuntimeError("before anything")
+
+    bench.strategies["auto"] = Broken()
+    async with bench.open():
+        await bench.submit(name)
+        view = await bench.until(name, TaskState.INFRA_FAILED)
+        await bench.workspace._git.run("update-ref", "-d", f"refs/salvage/{view.attempts[0].id}")
+        upkeep = Upkeep(bench.store, bench.folder / "git")
+        await upkeep.catch_up()
+        sealed = await bench.workspace.sealed_at(f"refs/salvage/{view.attempts[0].id}")
+        assert sealed is not None
+        assert sealed.tree == sealed.base_tree
+
+
+async def test_the_shelf_tells_the_same_with_the_database_and_without(bench: Any, name: str) -> None:
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until(name)
+        upkeep = Upkeep(bench.store, bench.folder / "git")
+        await upkeep.catch_up()
+        with_it, without = Shelf(bench.folder / "git", bench.store), Shelf(bench.folder / "git", None)
+        found, alone = await with_it.found(name), await without.found(name)
+        assert found.sealed == alone.sealed
+        assert found.steps == alone.steps
+        assert (found.entry.ending, found.entry.title) == (alone.entry.ending, alone.entry.title)
+        assert (found.entry.state, alone.entry.state) == ("delivered", "")

@@ -10,15 +10,16 @@ import binascii
 import hashlib
 import hmac
 import json
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SecretBytes, ValidationError
 
 from broker.errors import CapabilityError
 from broker.wire import Name, ObjectId
 
-Verb = Literal["mirror", "propose", "explain", "read", "comment", "update"]
-VERBS: tuple[Verb, ...] = get_args(Verb)
+Verb = Literal["mirror", "propose", "explain", "read", "comment", "update", "draw"]
+VERBS: tuple[Verb, ...] = ("mirror", "propose", "explain", "read", "comment", "update")
+STANDING: tuple[Verb, ...] = ("draw",)  # all that a standing right is good for
 _T = TypeVar("_T")
 _PREFIX = "swc2"
 _FORMER = ("swc1",)
@@ -30,6 +31,7 @@ class Rights(BaseModel):
     """What a capability is good for; the first block of the chain, written by the broker alone.
 
     ``branch`` is the one that is pushed, ``issue`` the task's own; ``reads`` are other repositories to be mirrored.
+    ``each`` is how many uses every right has that is drawn from a standing one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +49,7 @@ class Rights(BaseModel):
     reads: tuple[Name, ...] = Field(default=(), max_length=8)
     tree: ObjectId | None = None
     proposal: Name | None = None
+    each: int = Field(default=1, ge=1)
 
 
 class Caveat(BaseModel):

@@ -26,6 +26,7 @@ from broker.person_wire import (
 )
 from broker.wire import (
     Ask,
+    DrawRequest,
     EventPage,
     Explanation,
     Grant,
@@ -109,6 +110,10 @@ class Client:
     def mirror(self, request: MirrorRequest) -> bytes:
         """A pack of the granted base."""
         return self._send("POST", "/v1/mirror", request)
+
+    def draw(self, request: DrawRequest) -> Grant:
+        """One task's right out of a standing one."""
+        return self._call(Grant, "POST", "/v1/draw", request)
 
     def propose(self, body: bytes) -> Receipt | Refusal:
         """The verdict on an encoded proposal, carried out if it is good."""

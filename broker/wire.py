@@ -3,6 +3,7 @@
 HTTP over a unix socket. Bodies are JSON, except packs:
 
     POST /v1/mirror     MirrorRequest           -> a pack (application/x-git-packed-objects), header X-Base-Commit
+    POST /v1/draw       DrawRequest             -> Grant                    one task's right out of a standing one
     POST /v1/propose    encode_proposal(...)    -> Receipt | Refusal                  (200, verdict in the body)
     POST /v1/explain    encode_proposal(...)    -> Explanation                        judges, pushes nothing
     GET  /v1/proposals/{id}                     -> Receipt | Refusal | Waiting        404 when never seen
@@ -56,6 +57,12 @@ class GrantRequest(Wire):
     seconds: int = Field(default=7 * 86400, ge=60, le=90 * 86400)
     issue: Number | None = Field(default=None, description="the task's own issue: read for it, and closed by it")
     reads: tuple[Name, ...] = Field(default=(), max_length=8, description="other repositories that may be mirrored")
+    standing: bool = Field(
+        default=False,
+        description="for later: the right to draw one task's right after the other, ``uses`` of them, each for "
+        "the task itself or for one whose name begins with it and a hyphen, on the base as it is by then",
+    )
+    each: int = Field(default=1, ge=1, le=100, description="uses of each right that is drawn from a standing one")
 
 
 class Grant(Wire):
@@ -68,6 +75,13 @@ class Grant(Wire):
     branch: str
     expires: float
     id: str = Field(default="", description="names it for a person who revokes it")
+
+
+class DrawRequest(Wire):
+    """One task's right out of a standing one; the same task again gives the same right."""
+
+    capability: str
+    task: Name
 
 
 class MirrorRequest(Wire):

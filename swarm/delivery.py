@@ -15,6 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from broker.wire import (
     Ask,
+    DrawRequest,
     Event,
     Evidence,
     Explanation,
@@ -69,6 +70,21 @@ class _Page(BaseModel):
     last: int
 
 
+@dataclass(frozen=True)
+class StandingRight:
+    """What a person wants to allow for later: so many tasks named ``task`` or ``task``-…, within so many seconds.
+
+    ``each`` is how many proposals every one of them may make.
+    """
+
+    repository: str
+    base: str | None
+    task: str
+    tasks: int
+    seconds: float
+    each: int = 1
+
+
 class BrokerClient(SocketClient):
     """A connection to the broker behind ``socket``; use it with ``async with``.
 
@@ -96,6 +112,25 @@ class BrokerClient(SocketClient):
     async def grant_task(self, repository: str, base: str | None, task: str, *, uses: int = 1) -> Grant:
         """`grant` in plain words, for callers that do not see the wire. ``base`` None is the default branch."""
         return await self.grant(GrantRequest(repository=repository, base=base, task=task, uses=uses))
+
+    async def grant_standing(self, asked: StandingRight) -> Grant:
+        """The right to draw one task's right after the other, later. A person's verb, as `grant` is."""
+        return await self.grant(
+            GrantRequest(
+                repository=asked.repository,
+                base=asked.base,
+                task=asked.task,
+                uses=asked.tasks,
+                each=asked.each,
+                seconds=round(asked.seconds),
+                standing=True,
+            )
+        )
+
+    async def draw(self, capability: str, task: str) -> Grant:
+        """One task's right out of a standing one, on the base as it is now; the same task again gives the same."""
+        request = DrawRequest(capability=capability, task=task)
+        return _read(Grant.model_validate_json, await self._again("POST", "/v1/draw", _body(request)))
 
     async def mirror(self, request: MirrorRequest, take: Take) -> str:
         """Hand the granted base commit and a pack of what it needs beyond ``have`` to ``take``; returns the commit.

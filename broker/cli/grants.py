@@ -24,12 +24,15 @@ def grant(
     days: Annotated[float, typer.Option(min=0.001, max=90, help="how long it is good")] = 7.0,
     issue: Annotated[int | None, typer.Option(help="the task's own issue: read for it, and closed by it")] = None,
     read: Annotated[list[str] | None, typer.Option(help="another repository that may be mirrored; repeat it")] = None,
+    standing: Annotated[
+        bool, typer.Option("--standing", help="for later: --uses tasks named TASK-..., each on the base as it is then")
+    ] = False,
     socket: Socket = DEFAULT_SOCKET,
     json: Json = False,
 ) -> None:
     """Give the right to propose one task's result; prints the capability."""
     asked = GrantRequest(repository=repository, task=task, base=base, uses=uses, seconds=int(days * 86400),
-                         issue=issue, reads=tuple(read or ()))  # fmt: skip
+                         issue=issue, reads=tuple(read or ()), standing=standing)  # fmt: skip
     with Client(socket) as client:
         given = client.grant(asked)
     if json:

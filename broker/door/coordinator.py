@@ -16,7 +16,7 @@ from broker.door.bodies import PackResponse, answer
 from broker.door.guard import Guard, Role
 from broker.door.shared import Shared
 from broker.service.service import Service
-from broker.wire import Ask, IssueRequest, MirrorRequest, Proposal, StatusNote, decode_proposal
+from broker.wire import Ask, DrawRequest, IssueRequest, MirrorRequest, Proposal, StatusNote, decode_proposal
 
 _ROLE: tuple[Role, ...] = ("coordinator",)
 _LAST = 1 << 62
@@ -44,6 +44,7 @@ class CoordinatorDoor:
         return self._guard.app(
             (
                 ("POST", "/v1/mirror", _ROLE, self._mirror),
+                ("POST", "/v1/draw", _ROLE, self._draw),
                 ("POST", "/v1/propose", _ROLE, self._propose),
                 ("POST", "/v1/explain", _ROLE, self._explain),
                 ("POST", "/v1/issue", _ROLE, self._issue),
@@ -63,6 +64,10 @@ class CoordinatorDoor:
             self._packs.release()
             raise
         return PackResponse(pack, {"X-Base-Commit": commit}, self._packs.release)
+
+    async def _draw(self, request: Request) -> Response:
+        asked = await self._guard.asked(DrawRequest, request)
+        return answer(await self._guard.call(self._service.grants.draw, asked))
 
     async def _propose(self, request: Request) -> Response:
         async with self._gate:

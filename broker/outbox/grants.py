@@ -74,6 +74,12 @@ class GrantStore:
         """Takes a use back that led to nothing, such as a full outbox."""
         self._database.write("DELETE FROM uses WHERE grant_id = ? AND proposal = ?", rights.grant, proposal)
 
+    def spent_on(self, grant: str) -> tuple[str, ...]:
+        """The proposals that a grant was spent on, or the tasks that were drawn from it."""
+        return tuple(
+            row["proposal"] for row in self._database.rows("SELECT proposal FROM uses WHERE grant_id = ?", grant)
+        )
+
     def find(self, grant: str) -> Granted | None:
         """One grant; None if it was never given here, or long ago."""
         rows = self._database.rows(f"{_SELECT} WHERE id = ?", grant)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 
-from broker.capability import Rights, Verb
+from broker.capability import STANDING, VERBS, Rights, Verb
 from broker.config.repository import Repository
 from broker.errors import CapabilityError, ConflictError
 from broker.judge.policy import may_aim_at
@@ -14,10 +15,11 @@ from broker.person_wire import Grants as Listed
 from broker.service.stops import Stops
 from broker.service.visibility import leak
 from broker.service.ward import Desk, Ward
-from broker.wire import Finding, Grant, GrantRequest, Proposal
+from broker.wire import DrawRequest, Finding, Grant, GrantRequest, Proposal
 from broker.words.branch import is_branch_name
 
 _NEW = "a person asks for a new one: swarm-broker grant"
+DRAWN = 7 * 86400.0  # seconds that a drawn right lasts at most
 _MATCHED = ("task", "base_commit", "tree")
 _MATCHED_BY_AN_UPDATE = ("task", "tree")  # its base commit is the branch's, which the delivery checks
 
@@ -56,9 +58,14 @@ class Grants:
             expires=now + request.seconds,
             issue=request.issue,
             reads=reads,
+            verbs=STANDING if request.standing else VERBS,
+            each=request.each,
         )
         self._store.record(rights, by, now)
         self._write_down(rights, by)
+        return self._given(rights)
+
+    def _given(self, rights: Rights) -> Grant:
         return Grant(
             capability=self._desk.mint.make(rights),
             repository=rights.repository,
@@ -69,12 +76,12 @@ class Grants:
             id=rights.grant,
         )
 
-    def _write_down(self, rights: Rights, by: str) -> None:
+    def _write_down(self, rights: Rights, by: str, **more: str) -> None:
         issue = {} if rights.issue is None else {"issue": rights.issue}
         reads = {"reads": ",".join(rights.reads)} if rights.reads else {}
         self._desk.audit.append("grant", grant=rights.grant, by=by, repository=rights.repository, task=rights.task,
                                 base=rights.base, base_commit=rights.base_commit, branch=rights.branch,
-                                uses=rights.uses, **issue, **reads)  # fmt: skip
+                                uses=rights.uses, **issue, **reads, **more)  # fmt: skip
 
     def listing(self) -> Listed:
         """All that are still good, newest first."""
@@ -84,8 +91,53 @@ class Grants:
         """Takes one back for good; what was delivered under it stays. Raises AbsentError."""
         granted = self._store.revoke(grant, f"uid:{by_uid}", self._desk.clock())
         rights = granted.rights
+        for task in self._store.spent_on(grant) if rights.verbs == STANDING else ():
+            if self._store.find(drawn := _drawn(rights, task)) is not None:
+                self._store.revoke(drawn, f"uid:{by_uid}", self._desk.clock())
         self._desk.audit.append("revoke", grant=grant, uid=by_uid, repository=rights.repository, task=rights.task)
         return _info(granted)
+
+    # --- out of a standing right
+
+    def draw(self, request: DrawRequest) -> Grant:
+        """Gives one task's right out of a standing one, on the base as it is now; the same task again, the same right.
+
+        It is for the standing right's repository, base branch and reads, and lasts no longer. Raises CapabilityError
+        (used up, another's task), AbsentError, ConflictError and StoppedError.
+        """
+        held = self.rights(request.capability, "draw")
+        if request.task != held.task and not request.task.startswith(f"{held.task}-"):
+            mend = f"its tasks are {held.task} and {held.task}-…"
+            raise CapabilityError(f"the capability is not good for task {request.task}", mend)
+        ward = self._desk.wards.get(held.repository)
+        self._stops.require_running(ward.name)
+        if (before := self._store.find(_drawn(held, request.task))) is not None:
+            self._store.require(before.rights)
+            _require_within(before.rights, held)
+            return self._given(before.rights)
+        if found := leak(ward, [self._desk.wards.get(name) for name in held.reads]):
+            raise ConflictError(found.message, found.mend)
+        asked = GrantRequest(repository=held.repository, base=held.base, task=request.task)
+        base, branch = _branches(ward, ward.settings(), asked)
+        _require_free(ward, branch)
+        self._store.spend(held, request.task)
+        now = self._desk.clock()
+        rights = held.model_copy(
+            update={
+                "grant": _drawn(held, request.task),
+                "base_commit": ward.mirror.refresh(base),
+                "branch": branch,
+                "task": request.task,
+                "uses": held.each,
+                "each": 1,
+                "verbs": VERBS,
+                "expires": min(held.expires, now + DRAWN),
+            }
+        )
+        giver = self.giver(held)
+        self._store.record(rights, giver, now)
+        self._write_down(rights, giver, of=held.grant)
+        return self._given(rights)
 
     # --- what a capability is good for
 
@@ -138,6 +190,18 @@ class Grants:
         reads = rights.reads if given is None else given.rights.reads
         wards = self._desk.wards
         return leak(wards.get(rights.repository), [wards.get(name) for name in reads])
+
+
+def _drawn(held: Rights, task: str) -> str:
+    """The id of the one grant that a task may have out of a standing one: what is asked for twice is given once."""
+    return hashlib.sha256(f"{held.grant}:{task}".encode()).hexdigest()[:32]
+
+
+def _require_within(given: Rights, held: Rights) -> None:
+    """What was drawn before is handed out again to nobody whose own capability was narrowed to less."""
+    narrower = given.expires > held.expires or not set(given.reads) <= set(held.reads)
+    if narrower or (given.tree, given.proposal) != (held.tree, held.proposal):
+        raise CapabilityError("the task's right was drawn before, under a capability that allowed more", _NEW)
 
 
 def _branches(ward: Ward, settings: Repository, request: GrantRequest) -> tuple[str, str]:

@@ -40,9 +40,7 @@ def move(
     its place anew.
     """
     _move(db, connection, row, to, reason, attempt=attempt, **extra)
-    if to is TaskState.QUEUED:
-        recount(db, connection, row.id)
-    elif to.final:
+    if to.final or (to is TaskState.QUEUED and not recount(db, connection, row.id)):
         release(db, connection, row.id)
 
 
@@ -133,7 +131,7 @@ def enter(
             lane=rows.lane(request, plan.user, plan.tier),
             waiting=len(request.needs),
             mutex=request.mutex,
-            expires=now + request.expires if request.expires else None,
+            expires=now + expires if (expires := request.expires or plan.expires) else None,
         )
     )
     db.note(connection, task, "state", {"from": None, "to": "queued", "reason": reason})

@@ -16,7 +16,7 @@ from broker.person_wire import Approval, StopRequest
 from broker.server import build
 from broker.service.service import Service
 from broker.testing import PretendForge, PretendTracker
-from broker.wire import Grant, GrantRequest, MirrorRequest, Proposal, Receipt, Refusal
+from broker.wire import DrawRequest, Grant, GrantRequest, MirrorRequest, Proposal, Receipt, Refusal
 
 
 @dataclass
@@ -276,3 +276,73 @@ def test_a_policy_that_became_stricter_since_the_grant_counts(tmp_path, town):
         town.service.close()
     assert isinstance(verdict, Refusal)
     assert "path-excluded" in {finding.rule for finding in verdict.findings}
+
+
+class TestStanding:
+    """A person allows tasks of a later time; the coordinator draws each one's right, and can make nothing wider."""
+
+    def test_a_drawn_right_is_for_one_task_on_the_base_as_it_is_then(self, town: Town, origin) -> None:
+        held = town.grant("nightly", standing=True, uses=2, each=3)
+        drawn = draw(town, held, "nightly-1")
+        assert (drawn.branch, drawn.base) == ("swarm/nightly-1", held.base)
+        assert drawn.expires <= held.expires
+        rights = town.service.grants.rights(drawn.capability, "propose")
+        assert (rights.task, rights.uses, rights.verbs) == ("nightly-1", 3, VERBS)
+
+    def test_the_same_task_again_gives_the_same_right_and_takes_no_second_use(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True, uses=2)
+        assert draw(town, held, "nightly-1") == draw(town, held, "nightly-1")
+        draw(town, held, "nightly-2")
+        with pytest.raises(CapabilityError, match="used up"):
+            draw(town, held, "nightly-3")
+
+    @pytest.mark.parametrize("task", ["other", "nightlyx", "night", "nightly2-1"])
+    def test_no_task_of_another_name_is_drawn(self, town: Town, task: str) -> None:
+        with pytest.raises(CapabilityError, match="not good for task"):
+            draw(town, town.grant("nightly", standing=True, uses=5), task)
+
+    def test_a_standing_right_itself_reads_and_proposes_nothing(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True)
+        for verb in VERBS:
+            with pytest.raises(CapabilityError, match=f"not good for {verb}"):
+                town.service.grants.rights(held.capability, verb)
+
+    def test_nothing_is_drawn_from_a_plain_right(self, town: Town) -> None:
+        with pytest.raises(CapabilityError, match="not good for draw"):
+            draw(town, town.grant("t1"), "t1")
+
+    def test_whoever_was_given_less_draws_no_more(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True, uses=5)
+        soon = town.service.desk.clock() + 60
+        less = held.model_copy(update={"capability": narrow(held.capability, Caveat(expires=soon, uses=1))})
+        assert draw(town, less, "nightly-1").expires == soon
+        with pytest.raises(CapabilityError, match="used up"):
+            draw(town, less, "nightly-2")
+        draw(town, held, "nightly-2")
+        with pytest.raises(CapabilityError, match="allowed more"):
+            draw(town, less, "nightly-2")
+
+    def test_who_takes_it_back_takes_back_what_was_drawn(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True, uses=5)
+        drawn = draw(town, held, "nightly-1")
+        town.service.grants.revoke(held.id, 0)
+        for capability, verb in ((held.capability, "draw"), (drawn.capability, "propose")):
+            with pytest.raises(CapabilityError, match="took the capability back"):
+                town.service.grants.rights(capability, verb)
+
+    def test_nothing_is_drawn_while_a_person_has_stopped_the_repository(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True)
+        town.service.stops.set(StopRequest(repository="demo", stopped=True), 0)
+        with pytest.raises(StoppedError):
+            draw(town, held, "nightly")
+
+    def test_nothing_is_drawn_once_what_it_reads_became_private(self, town: Town) -> None:
+        town.seen(demo="public", docs="public")
+        held = town.grant("nightly", standing=True, reads=["docs"])
+        town.seen(docs="private")
+        with pytest.raises(ConflictError):
+            draw(town, held, "nightly")
+
+
+def draw(town: Town, held: Grant, task: str) -> Grant:
+    return town.service.grants.draw(DrawRequest(capability=held.capability, task=task))

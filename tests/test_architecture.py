@@ -50,28 +50,17 @@ OWNERS: dict[str, set[str]] = {
     "mcp": {"swarm/cli/mcp/server.py"},
     "mcp_types": {"swarm/cli/mcp/server.py"},
     "opentelemetry": {"swarm/telemetry/traces.py"},
+    "alembic": {
+        "swarm/store/migrating.py",
+        "swarm/store/migrations/env.py",
+        *(path.relative_to(ROOT).as_posix() for path in (ROOT / "swarm/store/migrations/versions").glob("r*.py")),
+    },
 }
 SQL = re.compile(
     r"\s*(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE|PRAGMA)\b",
     re.DOTALL,
 )
-SQL_FILES = {
-    f"swarm/store/{name}.py"
-    for name in (
-        "store",
-        "journal",
-        "rows",
-        "schema",
-        "views",
-        "database",
-        "moves",
-        "queue",
-        "line",
-        "breakers",
-        "schedules",
-    )
-}
-SQL_FILES |= {f"swarm/store/{name}.py" for name in ("feed", "filters", "listing")}
+SQL_FILES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "swarm" / "store").rglob("*.py")}
 SQL_FILES |= {
     "swarm/engine.py",  # the durable engine's own database file: its settings, not its tables
     "broker/outbox/store.py",  # what the broker keeps

@@ -123,6 +123,11 @@ class TaskRequest(Frozen):
     )
     expires: float | None = Field(default=None, gt=0, description="seconds after which it leaves the queue unclaimed")
     batch: str | None = Field(default=None, max_length=100, description="name of the batch that it came in")
+    standing: bool = Field(
+        default=False,
+        description="the capability is a standing one: the task's own right is drawn when it starts, on the base as it "
+        "is then",
+    )
 
     def alike(self, other: TaskRequest) -> bool:
         """Whether another request asks for the same. Each may bring its own right to it, which names commit and base."""
@@ -169,6 +174,19 @@ class Task(Frozen):
     created: float
 
 
+class Needed(Frozen):
+    """What became of a task that another one needs. Title and summary are an agent's words: data."""
+
+    task: TaskId
+    repository: str
+    state: TaskState
+    title: str = ""
+    summary: str = ""
+    branch: str | None = None
+    pull_request: str | None = None
+    commit: str | None = None
+
+
 class Attempt(Frozen):
     """One try at a task."""
 
@@ -183,6 +201,7 @@ class Attempt(Frozen):
     detail: str = ""
     spent: Spent = Spent()
     salvage: str | None = Field(default=None, description="the ref that holds what this attempt left")
+    failure: FailureKind | None = Field(default=None, description="whose doing a bad end was")
 
 
 class Step(Frozen):
@@ -273,10 +292,14 @@ class Sealed(Frozen):
 
 
 class Fault(Frozen):
-    """Broken machinery. ``passing`` may go away by itself, ``lasting`` will not, ``person`` needs someone's hand."""
+    """Broken machinery. ``passing`` may go away by itself, ``lasting`` will not, ``person`` needs someone's hand.
+
+    ``whose`` doing it is: see `failures`.
+    """
 
     kind: Literal["passing", "lasting", "person"]
     failure: Failure
+    whose: FailureKind = "infrastructure"
 
     @property
     def text(self) -> str:
@@ -325,6 +348,7 @@ class TaskView(Frozen):
     place: int | None = Field(default=None, description="in the queue by age and priority; 1 is next")
     eta: Eta | None = Field(default=None, description="None where too little is known")
     waits_for: str = Field(default="", description="why it does not run yet; empty when only its turn has to come")
+    failure: FailureKind | None = Field(default=None, description="whose doing a bad end was")
     user: str = Field(default="", description="who handed it in: a user of the daemon's machine, or a token's name")
 
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from swarm import lifecycle
 from swarm.errors import TaskError
+from swarm.failures import BY_STATE
 from swarm.scheduling.needs import Need, Standing, standing
 from swarm.store import rows, views
 from swarm.store.database import Database
@@ -199,7 +200,7 @@ def _move(
     **extra: Any,
 ) -> None:
     lifecycle.why_legal(TaskState(row.state), to)
-    values = {"state": to.value, "reason": reason, "updated": db.clock(), **extra}
+    values = {"state": to.value, "reason": reason, "updated": db.clock(), "failure": BY_STATE[to], **extra}
     if to not in {TaskState.RUNNING, TaskState.DELIVERING}:
         values = {"host": None, "lease": None, **values}
     if to is TaskState.QUEUED:

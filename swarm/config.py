@@ -16,6 +16,8 @@ from sandbox.errors import ImageError
 from sandbox.images.sources import source_of
 from sandbox.types import GIB
 from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
+from swarm.budgets.prices import Prices
+from swarm.budgets.scopes import DayBudgets
 from swarm.config_database import Address, address_misfits
 from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
 from swarm.config_sandbox import agent_misfits, sandbox_misfits, setup_misfits
@@ -43,6 +45,30 @@ class DaemonConfig(Frozen):
         description="bytes that the disks of the state and sandbox folders keep free; below, tasks wait in the queue",
     )
     drain_timeout: float = Field(default=60.0, ge=0, description="seconds to finish running attempts after SIGTERM")
+    host: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="name of this host among those that share a database; default: the machine's own",
+    )
+    labels: tuple[str, ...] = Field(
+        default=(),
+        max_length=50,
+        description="what this host has that a task may require, as gpu; arch=... is added",
+    )
+    heartbeat: float = Field(default=5.0, gt=0, le=60, description="seconds between two signs of life of this host")
+    lease: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="seconds without one until this host stops its attempts by itself",
+    )
+    grace: float = Field(
+        default=30.0, ge=0, le=3600, description="seconds after the lease of a host until others take its tasks over"
+    )
+    stall: float = Field(
+        default=900.0, ge=0, description="seconds without any sign of life after which an attempt is ended; 0: never"
+    )
     socket_group: str | None = Field(default=None, description="group that may use the socket besides the owner")
     database: str | None = Field(
         default=None,
@@ -88,6 +114,11 @@ class BrokerAddress(Frozen):
     """Where the broker listens. Its settings are its own, in broker.toml."""
 
     socket: Path = Field(default=Path("/run/swarm-broker/broker.sock"), description="the broker's unix socket")
+    patience: float = Field(
+        default=86_400.0,
+        ge=0,
+        description="seconds that finished work waits for a broker that is away, before a person is asked",
+    )
     person_socket: Path | None = Field(
         default=None, description="its socket for people, who grant tasks; person.sock beside the other if absent"
     )
@@ -177,6 +208,8 @@ class Settings(Frozen):
     )
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")
+    budgets: DayBudgets = DayBudgets()
+    prices: Prices = Prices()
     followup: FollowupConfig = FollowupConfig()
     scheduling: SchedulingConfig = SchedulingConfig()
     salvage: SalvageConfig = SalvageConfig()

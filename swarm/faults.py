@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pool.errors import NoEndpointError, OverloadError, PoolError, TransientError
 from sandbox.errors import ImageError, SandboxError, SandboxUnavailableError, SetUpError, WorkspaceError
-from swarm.errors import BrokerError, BrokerUnreachableError, SwarmError
-from swarm.types import AttemptResult, Conclusion, Failure, Fault
+from swarm.errors import BrokerError, BrokerShutError, BrokerUnreachableError, SwarmError
+from swarm.types import AttemptResult, Conclusion, Failure, FailureKind, Fault
 
 _PASSING_POOL = (OverloadError, TransientError, NoEndpointError)
 _MEND = "; mend: "
@@ -14,10 +14,11 @@ _MEND = "; mend: "
 def fault_of(error: Exception) -> Fault:
     """An exception as a fault. What no room owns up to is a fault of the program, and lasts."""
     why = str(error) or type(error).__name__
+    whose: FailureKind = "infrastructure"
     match error:
         case PoolError():
             kind, what = ("passing" if isinstance(error, _PASSING_POOL) else "lasting"), "no model answered"
-            mend = "see the endpoints: swarm status"
+            mend, whose = "see the endpoints: swarm status", "model"
         case SetUpError():
             kind, what, mend = "lasting", "the repository could not be set up", "correct its set-up commands, try again"
         case ImageError():
@@ -33,12 +34,13 @@ def fault_of(error: Exception) -> Fault:
             kind, what, mend = "passing", "the broker cannot be reached", error.mend
         case BrokerError():
             kind, what, mend = "person", "the broker turned the task down", error.mend
+            whose = "person" if isinstance(error, BrokerShutError) else "policy"
         case SwarmError():
             kind, what, mend = "lasting", "the daemon cannot go on with it", error.mend
         case _:
             kind, what, mend = "lasting", "the program has a fault", "look into the daemon's log"
             why = f"{type(error).__name__}: {why}"
-    return Fault.model_validate({"kind": kind, "failure": Failure(what=what, why=why, mend=mend)})
+    return Fault.model_validate({"kind": kind, "failure": Failure(what=what, why=why, mend=mend), "whose": whose})
 
 
 def _apart(words: str, otherwise: str) -> tuple[str, str]:

@@ -118,7 +118,7 @@ async def begin(work: Work) -> Talk:
     talk = Talk(work, past.messages, past.native, tools, turn=len(past.messages))
     talk.changed, talk.tested = past.changed, not past.changed
     talk.heard = last_heard(work)
-    talk.told = told_before(work.past)
+    talk.told = told_before(work.past, work.attempt)
     calls = (step.data for step in reversed(work.past) if step.kind == "model_call")
     talk.context = next((data["prompt_tokens"] + data["completion_tokens"] for data in calls), 0)
     for id_ in past.open_calls:

@@ -10,6 +10,8 @@ from swarm.types import Step
 
 MARKS = (0.5, 0.8, 0.95)
 """Shares of whichever limit is nearest at which it is told, once each."""
+_WORDS = {"steps": "turns"}
+_NAMES = _WORDS | {"seconds": "time"}
 _URGES = (
     "Plan what is left accordingly.",
     "Bring the work to an end: no new attempts, only what makes the present change right.",
@@ -50,15 +52,16 @@ def notice(gauges: Sequence[Gauge], told: int) -> Notice | None:
     if first is None or passed <= told:
         return None
     left = ", ".join(
-        f"{amount(max(0.0, gauge.limit - gauge.used), gauge.unit)} {gauge.unit}"
+        f"{amount(max(0.0, gauge.limit - gauge.used), gauge.unit)} {_WORDS.get(gauge.unit, gauge.unit)}"
         for gauge in gauges
         if gauge.name.startswith("task.") or gauge is first
     )
-    of = f"your {first.unit}" + (f" {first.whose}" if first.whose else "")
+    of = f"your {_NAMES.get(first.unit, first.unit)}" + (f" {first.whose}" if first.whose else "")
     text = f"[{min(first.share, 1.0):.0%} of {of} is spent; left: {left}. {_URGES[passed - 1]}]"
     return Notice(text, passed, first.share, first.name)
 
 
-def told_before(past: Iterable[Step]) -> int:
-    """How many marks an agent was told of by the end of these lines of its journal."""
-    return max((int(step.data.get("noticed", 0)) for step in past), default=0)
+def told_before(past: Iterable[Step], attempt: str) -> int:
+    """How many marks an agent was told of in these lines, as far as they are its own attempt's: a fork has a budget of
+    its own."""
+    return max((int(step.data.get("noticed", 0)) for step in past if step.attempt == attempt), default=0)

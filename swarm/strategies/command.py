@@ -106,7 +106,7 @@ class CommandAgent:
 
         await work.record("note", {"text": f"{self._name} begins", "doing": "tools"})
         task = asyncio.create_task(work.sandbox.run(command, heard), name=f"agent of {work.attempt}")
-        run = _Run(work, self._agent, calls, task, printed, saved_at=began, told=told_before(work.past))
+        run = _Run(work, self._agent, calls, task, printed, saved_at=began, told=told_before(work.past, work.attempt))
         why = ""
         try:
             while not task.done() and not why:

@@ -46,6 +46,12 @@ TRIES = 3  # of a call that may be made twice, when its connection breaks
 LARGEST = 64 * 1024 * 1024  # bytes of an answer
 EVERY_TASK = TaskFilter()
 
+_HEALTH = TypeAdapter(DaemonHealth)
+_STATUS = TypeAdapter(DaemonStatus)
+_TASK = TypeAdapter(TaskView)
+_STEP = TypeAdapter(Step)
+_CHANGE = TypeAdapter(Change)
+_MESSAGE = TypeAdapter(TaskMessage)
 _TASKS = TypeAdapter(Page[TaskView])
 _STEPS = TypeAdapter(Page[Step])
 _MESSAGES = TypeAdapter(tuple[TaskMessage, ...])
@@ -80,19 +86,19 @@ class DaemonClient(HttpClient):
 
     async def health(self) -> DaemonHealth:
         """Whether the daemon lives."""
-        return DaemonHealth.model_validate_json(await self._get("/v1/health"))
+        return _read(_HEALTH, await self._get("/v1/health"))
 
     async def status(self) -> DaemonStatus:
         """Pool, sandbox, broker, hosts and queue as the daemon sees them now."""
-        return DaemonStatus.model_validate_json(await self._get("/v1/status"))
+        return _read(_STATUS, await self._get("/v1/status"))
 
     async def hosts(self) -> tuple[HostView, ...]:
         """Every host that works from the daemon's database."""
-        return _HOSTS.validate_json(await self._get("/v1/hosts"))
+        return _read(_HOSTS, await self._get("/v1/hosts"))
 
     async def counts(self, wanted: TaskFilter = EVERY_TASK) -> dict[TaskState, int]:
         """How many tasks are in each state; states without any are left out."""
-        return _COUNTS.validate_json(await self._get("/v1/counts", _asked(wanted)))
+        return _read(_COUNTS, await self._get("/v1/counts", _asked(wanted)))
 
     # Tasks
 
@@ -100,14 +106,14 @@ class DaemonClient(HttpClient):
         """Hand in a task. The same idempotency key gives the task that was made by the first call, and is refused with
         another request."""
         safe = request.idempotency_key is not None or request.task is not None
-        return TaskView.model_validate_json(await self._post("/v1/tasks", request, safe=safe))
+        return _read(_TASK, await self._post("/v1/tasks", request, safe=safe))
 
     async def page(
         self, wanted: TaskFilter = EVERY_TASK, *, cursor: str | None = None, limit: int = PAGE
     ) -> Page[TaskView]:
         """The newest tasks that fit, a page at a time; ``cursor`` is `next` of the page before."""
         more = {"limit": str(limit)} | ({"cursor": cursor} if cursor else {})
-        return _TASKS.validate_json(await self._get("/v1/tasks", [*_asked(wanted), *more.items()]))
+        return _read(_TASKS, await self._get("/v1/tasks", [*_asked(wanted), *more.items()]))
 
     async def tasks(self, state: TaskState | None = None, limit: int = PAGE) -> tuple[TaskView, ...]:
         """The newest tasks first, at most ``limit``."""
@@ -124,14 +130,14 @@ class DaemonClient(HttpClient):
 
     async def task(self, task: str) -> TaskView:
         """One task, by its id or a unique beginning of it."""
-        return TaskView.model_validate_json(await self._get(f"/v1/tasks/{task}"))
+        return _read(_TASK, await self._get(f"/v1/tasks/{task}"))
 
     async def steps(self, task: str, after: int = 0) -> tuple[Step, ...]:
         """All journal lines after number ``after``, oldest first."""
         found: list[Step] = []
         cursor: str | None = str(after)
         while cursor is not None:
-            page = _STEPS.validate_json(await self._get(f"/v1/tasks/{task}/steps", [("cursor", cursor)]))
+            page = _read(_STEPS, await self._get(f"/v1/tasks/{task}/steps", [("cursor", cursor)]))
             found += page.items
             cursor = page.next
         return tuple(found)
@@ -147,14 +153,14 @@ class DaemonClient(HttpClient):
         """
         async with aclosing(self._resumed(f"/v1/tasks/{task}/events", (), after)) as events:
             async for event in events:
-                yield Step.model_validate_json(event.data)
+                yield _read(_STEP, event.data.encode())
 
     async def changes(self, wanted: TaskFilter = EVERY_TASK, after: int | None = None) -> AsyncGenerator[Change]:
         """Moves of all tasks that fit, as they happen and for ever, from now on or after a position (0: all there
         were). A lost connection is taken up where it broke."""
         async with aclosing(self._resumed("/v1/events", _asked(wanted), after)) as events:
             async for event in events:
-                yield Change.model_validate_json(event.data)
+                yield _read(_CHANGE, event.data.encode())
 
     # A person's verbs: each gives the same answer when it is said again
 
@@ -185,16 +191,16 @@ class DaemonClient(HttpClient):
         headers = {"idempotency-key": f'"{key}"'} if key else {}
         body = MessageRequest(text=text)
         told = await self._call("POST", f"/v1/tasks/{task}/messages", body=body, headers=headers, safe=key is not None)
-        return TaskMessage.model_validate_json(told)
+        return _read(_MESSAGE, told)
 
     async def messages(self, task: str) -> tuple[TaskMessage, ...]:
         """What was said to a task's agent."""
-        return _MESSAGES.validate_json(await self._get(f"/v1/tasks/{task}/messages"))
+        return _read(_MESSAGES, await self._get(f"/v1/tasks/{task}/messages"))
 
     # Machinery
 
     async def _verb(self, task: str, verb: str, body: BaseModel | None = None) -> TaskView:
-        return TaskView.model_validate_json(await self._post(f"/v1/tasks/{task}/{verb}", body, safe=True))
+        return _read(_TASK, await self._post(f"/v1/tasks/{task}/{verb}", body, safe=True))
 
     async def _get(self, path: str, params: Any = ()) -> bytes:
         return await self._call("GET", path, params=params, safe=True)
@@ -232,7 +238,7 @@ class DaemonClient(HttpClient):
                 await response.aclose()
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
-        if response.is_error:
+        if not response.is_success:
             raise _refused(response.status_code, told)
         return told
 
@@ -270,7 +276,7 @@ class DaemonClient(HttpClient):
         async with aconnect_sse(
             self._http, "GET", path, params=params or None, headers=headers, timeout=timeout
         ) as source:
-            if source.response.is_error:
+            if not source.response.is_success:
                 raise _refused(source.response.status_code, await _bounded(source.response))
             async with aclosing(source.aiter_sse()) as events:
                 async for event in events:
@@ -296,6 +302,17 @@ def _asked(wanted: TaskFilter) -> list[tuple[str, str]]:
     return [*(("state", state.value) for state in wanted.state), *((name, str(value)) for name, value in said.items())]
 
 
+def _read(form: TypeAdapter[T], told: bytes) -> T:
+    """An answer as what it should be. Raises DaemonError for anything else."""
+    try:
+        return form.validate_json(told)
+    except ValidationError as error:
+        why = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise DaemonError(
+            f"the daemon's answer is not understood: {why}", "use the same version on both sides"
+        ) from None
+
+
 async def _bounded(response: httpx.Response) -> bytes:
     """The whole answer. Raises DaemonError for one beyond all measure."""
     told = bytearray()
@@ -317,7 +334,8 @@ def _refused(status: int, body: bytes) -> SwarmError:
     try:
         failure = Failure.model_validate_json(body)
     except ValidationError:
-        return DaemonError(f"the daemon answered with status {status} and no reason", "look into the daemon's log")
+        mend = "look into the daemon's log, and whether it is one at all that answers there"
+        return DaemonError(f"the daemon answered with status {status} and no reason", mend)
     refused: type[SwarmError] = DaemonError if status in {401, 403, 421, 429} else TaskError
     kind = DaemonError if status >= 500 else TaskNotFoundError if status == 404 else refused
     return kind(f"{failure.what}: {failure.why}", failure.mend)

@@ -58,6 +58,8 @@ class Turned(Exception):  # noqa: N818  no error of ours: the answer to one of t
 def answer(turned: Turned) -> Response:
     """The answer to a request that is not let through."""
     headers = {"www-authenticate": "Bearer"} if turned.status == 401 else {}
+    if turned.status in {408, 413}:
+        headers["connection"] = "close"  # the rest of such a body is waited for by nobody
     if turned.retry_after is not None:
         headers["retry-after"] = str(math.ceil(turned.retry_after))
     return _failure(turned.status, turned.failure, headers)

@@ -61,6 +61,6 @@ class FleetDoor:
         caller: CallerOf,
         last_event_id: Seen = None,
     ) -> StreamingResponse:
-        """Moves of tasks as they happen: one event `begin` with the position, then events `change`, each with a Change as
-        data and its position as id. Last-Event-ID takes it up; `state` is the state that a task came to."""
+        """Moves of tasks as they happen: one event `begin` with the position, then events `change`, each with a Change
+        as data and its position as id. Last-Event-ID takes it up; `state` is the state that a task came to."""
         return self._streams.changes(caller, wanted, wanted.after if last_event_id is None else last_event_id)

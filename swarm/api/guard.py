@@ -16,6 +16,7 @@ from swarm.api.failures import Turned, answer
 from swarm.config_door import known_host
 
 BODY_LIMIT = 1_000_000  # bytes of a request
+TASTED = 8_000_000  # bytes of one that is too large that are read and dropped, so that its sender hears the answer
 BODY_SECONDS = 30.0  # that a caller may take to send one
 
 _LOOKING = {"GET", "HEAD", "OPTIONS"}
@@ -104,18 +105,19 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
     """The whole body. Raises Turned for one that is too large or takes too long."""
     if scope["method"] in {"GET", "HEAD", "OPTIONS"}:
         return b""
-    large = Turned(413, "the request is too large", f"it has more than {BODY_LIMIT} bytes", "say it in fewer words")
-    if int(Headers(scope=scope).get("content-length") or 0) > BODY_LIMIT:
-        raise large
-    body = bytearray()
+    body, size = bytearray(), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while True:
                 message = await receive()
-                body += message.get("body", b"")
-                if len(body) > BODY_LIMIT:
-                    raise large
-                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                size += len(message.get("body", b""))
+                ended = message["type"] == "http.disconnect" or not message.get("more_body")
+                if size > BODY_LIMIT and (ended or size > TASTED):
+                    why = f"it has more than {BODY_LIMIT} bytes"
+                    raise Turned(413, "the request is too large", why, "say it in fewer words")
+                if size <= BODY_LIMIT:
+                    body += message.get("body", b"")
+                if ended:
                     return bytes(body)
     except TimeoutError:
         why = f"its body was not there after {BODY_SECONDS:.0f} s"

@@ -35,6 +35,7 @@ def attempt_of(row: sa.Row[Any]) -> Attempt:
         detail=row.detail,
         spent=spent_of(row),
         salvage=row.salvage,
+        failure=row.failure,
     )
 
 
@@ -86,6 +87,7 @@ def _view(row: sa.Row[Any], tried: Sequence[sa.Row[Any]], seconds: dict[str, flo
         commit=receipt.get("commit"),
         timings=seconds,
         updated=row.updated,
+        failure=row.failure,
         user=row.user,
     )
 

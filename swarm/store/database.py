@@ -58,7 +58,8 @@ class Database:
         """Run ``act`` as one transaction; ``ring`` names the task whose followers are woken.
 
         ``act`` may be run more than once, for a lost connection or another's transaction: it works on the database
-        alone. Raises StoreError, and of it StoreAwayError when the database cannot be reached.
+        alone. Raises StoreError, and of it StoreAwayError when the database cannot be reached: then it may have been
+        made all the same, where the way broke just before the answer.
         """
         found, lines = await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, act)
         for line in lines:

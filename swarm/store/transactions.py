@@ -129,7 +129,7 @@ class Shared:
         signed = new.on_conflict_do_update(
             index_elements=[commits.c.writer], set_={"turn": new.excluded.turn, "at": new.excluded.at}
         )
-        return connection.execute(signed).rowcount > 0
+        return connection.execute(signed.returning(commits.c.turn)).first() is not None
 
     def _was_kept(self, pid: int) -> bool:
         """Whether the transaction of this turn was kept, asked until the server answers. Raises StoreAwayError."""

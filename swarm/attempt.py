@@ -6,28 +6,33 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.base import Sandbox
+from sandbox.images.prepare import Prepared as Opened
 from sandbox.images.setup import SetUp
 from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SealedTree, SelfTest
 from swarm.agents import agent_of
 from swarm.budgets.ledger import BudgetLedger
+from swarm.budgets.prices import Prices
 from swarm.checks import check
-from swarm.delivery import BrokerClient, Offer, compose, mirror_request
+from swarm.delivery import BrokerClient, Offer, compose, mirror_request, proposal_name
 from swarm.engine import Engine
 from swarm.errors import BrokerError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
+from swarm.lifecycle import pauses
+from swarm.prompts import after_needed
+from swarm.pulse import ROOM, Pulse, PulsingChat, PulsingSandbox
 from swarm.rooms import Rooms, Tree
 from swarm.store.journal import surviving
 from swarm.store.rows import Claim
 from swarm.store.store import Store
 from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
 from swarm.work import Chat, Models, Strategy, Work, unnoted
-from swarm.workroom import SAVE_LIMIT, Quota, Room, salvage_ref, save_quietly, sealed_facts, work_in
+from swarm.workroom import SAVE_LIMIT, Quota, Room, fork_ref, found, salvage_ref, save_quietly, sealed_facts, work_in
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +44,9 @@ class Parts:
     ``workspace`` gives the trusted git directory of a repository, ``strategy`` a way of working by its name,
     ``test_command`` the operator's or the person's command for a task. ``proved`` is what the sandboxes proved at
     start. ``note(session, failed)`` is told of each check. ``models`` serves agents that run inside a sandbox,
-    ``agent_setup`` gives the commands that install the one which a strategy is.
+    ``agent_setup`` gives the commands that install the one which a strategy is. ``stall`` is after how many seconds
+    without a sign of life an attempt is stuck, ``delivery`` for how many one waits for a broker that is away.
+    ``prices`` is what model calls cost.
     """
 
     rooms: Rooms
@@ -53,6 +60,9 @@ class Parts:
     note: Callable[[str, bool], None] = unnoted
     models: Models | None = None
     agent_setup: Callable[[str], tuple[str, ...]] = lambda _: ()
+    stall: float = 0.0
+    delivery: float = 0.0
+    prices: Prices = field(default_factory=Prices)
 
 
 class Prepared(Frozen):
@@ -85,9 +95,14 @@ class AttemptRun:
         self._workspace = parts.workspace(claim.task.request.repository)
         self._ref = claim.attempt.salvage or salvage_ref(claim.attempt.id)
         self._said: set[str] = set()
+        self.pulse = Pulse(parts.stall)
         name = claim.attempt.id
         self.ledger = BudgetLedger(
-            claim.task.budget, claim.before, claim.attempt.spent, lambda spent: store.spend(name, spent)
+            claim.task.budget,
+            claim.before,
+            claim.attempt.spent,
+            lambda spent: store.budgets.spend(name, spent, self.ledger.heard),
+            prices=parts.prices,
         )
 
     async def make(self) -> AttemptResult:
@@ -101,12 +116,30 @@ class AttemptRun:
         return result.model_copy(update={"fault": None}) if result.report else result
 
     async def deliver(self, result: AttemptResult) -> Outcome:
-        """Hand the sealed tree to the broker, once however often this is called."""
+        """Hand the sealed tree to the broker, once however often this is called.
+
+        A broker that is away is waited for, in no phase, so that the wait outlives this process.
+        """
 
         async def act() -> str:
             return (await self._deliver(result)).model_dump_json()
 
-        return Outcome.model_validate_json(await self._engine.phase("deliver", act))
+        outcome = Outcome.model_validate_json(await self._engine.phase("deliver", act))
+        for number, pause in enumerate(pauses(self._parts.delivery), start=2):
+            if outcome.fault is None or outcome.fault.kind != "passing":
+                break
+            await self._engine.timer(pause)
+            outcome = Outcome.model_validate_json(await self._engine.phase(f"deliver-{number}", act))
+        return outcome
+
+    async def standing(self) -> dict[str, Any] | None:
+        """The broker's word on what was handed to it before; None where it has none, or does not answer."""
+        try:
+            word = await self._parts.broker.proposal(proposal_name(self._task, self._claim.refusals))
+        except BrokerError as error:
+            log.warning("attempt %s: %s", self._claim.attempt.id, error)
+            return None
+        return word.model_dump(mode="json") if word else None
 
     async def _worked(self) -> AttemptResult:
         prepared = Prepared.model_validate_json(await self._engine.phase("prepare", self._prepare))
@@ -131,6 +164,7 @@ class AttemptRun:
 
     async def _base(self) -> str:
         """The base commit, in the trusted git directory."""
+        await self._draw()
         wanted = self._task.request.base_commit
         if wanted and await self._workspace.has(wanted):
             return wanted
@@ -144,12 +178,30 @@ class AttemptRun:
             raise BrokerError(f"the capability is for base {got}, the task for {wanted}", "submit the task again")
         return got
 
+    async def _draw(self) -> None:
+        """The task's own right, where it came with a standing one: on the base as it is now."""
+        request = self._task.request
+        if request.standing:
+            right = await self._parts.broker.draw(request.capability, self._task.id)
+            given = right.capability, right.base, right.base_commit
+            self._task = await self._store.needs.granted(self._claim, *given)
+
+    async def _told(self) -> Task:
+        """The task as its agent is told of it, with what became of the tasks that it needs."""
+        request = self._task.request
+        if not request.needs:
+            return self._task
+        told = after_needed(request.instructions, await self._store.needs.results(self._task.id))
+        return self._task.model_copy(update={"request": request.model_copy(update={"instructions": told})})
+
     async def _work(self, base: str) -> AttemptResult:
         past = await self._past()
+        self.ledger.heard(await self._store.budgets.standings(self._claim.attempt.id))
         try:
             async with self._phase(Phase.WORK), self._room(base) as room:
                 strategy = self._parts.strategy(self._claim.attempt.strategy)
-                result = await work_in(room, strategy, self._bench(room, past), self.ledger)
+                bench = self._bench(room, past, await self._told())
+                result = await work_in(room, strategy, bench, self.ledger, lambda: self.pulse.silent)
                 if result.fault:
                     await self._journal_fault(result.fault)
                 return await self._seal(room, result)
@@ -188,7 +240,7 @@ class AttemptRun:
         async with self._phase(Phase.DELIVER):
             try:
                 sealed = await self._sealed()
-                await self._store.check(self._claim)
+                await self._store.leases.check(self._claim)
                 verdict = await self._parts.broker.propose(compose(self._offer(result, sealed)), sealed.pack)
             except (StoreError, StaleClaimError):
                 raise
@@ -215,20 +267,20 @@ class AttemptRun:
     @asynccontextmanager
     async def _room(self, base: str) -> AsyncIterator[Room]:
         """A sandbox with the base in it, or with what an earlier life of this attempt had saved."""
-        saved = await self._workspace.sealed_at(salvage_ref(self._claim.attempt.id))
+        saved = await self._saved()
         limit = min(self._parts.spec.limits.disk, SAVE_LIMIT)
         tree = self._tree(saved.tree if saved else base, base)
-        async with self._parts.rooms.open(self._spec("work", base), tree, self._installed(), self._heard) as prepared:
+        async with self._opening("work", base, tree, self._installed()) as prepared:
             inside = prepared.sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota(), prepared.furniture
             yield Room(self._claim, base, *inside)
 
-    def _bench(self, room: Room, past: tuple[Step, ...]) -> Work:
+    def _bench(self, room: Room, past: tuple[Step, ...], told: Task) -> Work:
         return Work(
-            task=self._task,
+            task=told,
             attempt=self._claim.attempt.id,
             tier=self._claim.attempt.tier,
-            sandbox=room.sandbox,
-            pool=self._parts.pool,
+            sandbox=PulsingSandbox(room.sandbox, self.pulse, self._spec("work", room.base).limits.wall),
+            pool=PulsingChat(self._parts.pool, self.pulse),
             ledger=self.ledger,
             test_command=self._parts.test_command(self._task),
             record=self._record,
@@ -236,22 +288,36 @@ class AttemptRun:
             past=past,
             note=self._parts.note,
             models=self._parts.models,
+            inbox=lambda after: self._store.messages.of(self._task.id, after=after),
         )
 
+    async def _saved(self) -> SealedTree | None:
+        """What an earlier life of this attempt kept, else what the one kept that it goes on from."""
+        refs = [salvage_ref(self._claim.attempt.id)]
+        if (source := self._claim.source) is not None:
+            refs += [fork_ref(self._task.id)] if source.task != self._task.id else []
+            refs += [source.salvage] if source.salvage else []
+        for ref in refs:
+            if (sealed := await found(self._workspace, self._store, self._task.request.repository, ref)) is not None:
+                return sealed
+        return None
+
     async def _past(self) -> tuple[Step, ...]:
-        """This attempt's lines from before the daemon died, as far as its salvage goes; empty when it had not begun."""
-        lines = await self._store.steps(self._task.id, attempt=self._claim.attempt.id)
-        if not any(line.kind == "phase_started" and line.data["phase"] == Phase.WORK.value for line in lines):
+        """All that this attempt knows from before, as far as its salvage goes; empty when nothing had begun."""
+        lines = await self._store.leases.past(self._claim.attempt.id)
+        begun = [line for line in lines if line.kind == "phase_started" and line.data["phase"] == Phase.WORK.value]
+        if not begun:
             return ()
-        await self._record("note", {"text": "interrupted", "reason": "the daemon stopped in the middle of the work"})
+        own = begun[-1].attempt == self._claim.attempt.id
+        why = "the work was stopped in the middle" if own else f"it goes on from attempt {begun[-1].attempt}"
+        await self._record("note", {"text": "interrupted", "reason": why})
         return surviving(lines)
 
     def _fresh(self, sealed: SealedTree) -> Callable[[str], AbstractAsyncContextManager[Sandbox]]:
         @asynccontextmanager
         async def fresh(tree: str) -> AsyncIterator[Sandbox]:
-            spec = self._spec("check", sealed.base)
-            async with self._parts.rooms.open(spec, self._tree(tree, sealed.base), heard=self._heard) as prepared:
-                yield prepared.sandbox
+            async with self._opening("check", sealed.base, self._tree(tree, sealed.base)) as prepared:
+                yield PulsingSandbox(prepared.sandbox, self.pulse, self._spec("check", sealed.base).limits.wall)
 
         return fresh
 
@@ -260,6 +326,15 @@ class AttemptRun:
         if words not in self._said:
             self._said.add(words)
             await self._record("note", {"text": words} | ({} if seconds is None else {"seconds": seconds}))
+
+    @asynccontextmanager
+    async def _opening(self, kind: str, base: str, tree: Tree, installed: SetUp | None = None) -> AsyncIterator[Opened]:
+        """A sandbox; that it is being made ready is a sign of life."""
+        async with AsyncExitStack() as stack:
+            with self.pulse.under_way("a sandbox being made ready", ROOM):
+                room = self._parts.rooms.open(self._spec(kind, base), tree, installed, self._heard)
+                prepared = await stack.enter_async_context(room)
+            yield prepared
 
     def _tree(self, tree: str, base: str) -> Tree:
         return Tree(self._workspace, self._task.request.repository, base, tree)
@@ -309,7 +384,11 @@ class AttemptRun:
             await self._record("phase_ended", {"phase": phase.value, "seconds": seconds, "ok": ok})
 
     async def _record(self, kind: str, data: dict[str, Any]) -> None:
-        await self._store.record(self._claim, kind, data)
+        self.pulse.said()
+        if kind == "message":
+            await self._store.messages.told(self._claim, int(data["seq"]), data)
+        else:
+            await self._store.record(self._claim, kind, data)
 
     async def _fault(self, error: Exception) -> Fault:
         log.warning("attempt %s: %s", self._claim.attempt.id, error, exc_info=error)

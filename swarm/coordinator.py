@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
+from typing import Any, Protocol, TypeVar
 
 from swarm import lifecycle
 from swarm.budgets.ledger import BudgetLedger
+from swarm.coordinating.ending import cancelled, outcome_of
+from swarm.coordinating.membership import Membership
+from swarm.coordinating.reconciling import end_stray_runs
+from swarm.coordinating.station import Station
+from swarm.coordinating.verbs import Keep, Verbs, nowhere, settled
 from swarm.engine import Ended, Engine
-from swarm.errors import StaleClaimError
-from swarm.faults import broken
+from swarm.errors import StaleClaimError, StoreAwayError
+from swarm.pulse import Pulse
 from swarm.scheduling.facts import HostFacts
-from swarm.store.rows import Claim, Held, Plan, Settlement
+from swarm.store.hosts import Order
+from swarm.store.rows import Claim, Held, Settlement
 from swarm.store.store import Store
-from swarm.types import AttemptResult, Conclusion, Failure, Fault, Outcome, TaskRequest, TaskState, TaskView
+from swarm.types import AttemptResult, Fault, Outcome, TaskState, TaskView
 
-CANCEL_PATIENCE = 20.0  # seconds that a caller waits to see a cancelled attempt tidy up
+AGAIN = 1.0  # seconds between two tries while the database is away
+LAST_TRIES = 10.0  # seconds of them while the daemon ends
+POLL = 5.0  # seconds after which the queue is looked at again, where other hosts may put something into it
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +38,7 @@ class Run(Protocol):
     """An attempt under way, as `attempt.AttemptRun` makes it."""
 
     ledger: BudgetLedger
+    pulse: Pulse
 
     async def make(self) -> AttemptResult:
         """Everything up to the judgement."""
@@ -36,11 +46,14 @@ class Run(Protocol):
     async def deliver(self, result: AttemptResult) -> Outcome:
         """Hand the result to the broker."""
 
+    async def standing(self) -> dict[str, Any] | None:
+        """The broker's word on what was handed to it before; None where it has none, or does not answer."""
 
-class Coordinator:
-    """Spreads attempts over at most ``workers`` at a time.
 
-    ``begin`` makes the run of a claim; ``ladder`` are the tiers from the weakest up, for tasks that name none.
+class Coordinator(Verbs):
+    """Spreads attempts over the slots of one host, and carries out what people ask of tasks.
+
+    ``begin`` makes the run of a claim, ``keep`` is what a fork takes along: see `Verbs`.
     """
 
     def __init__(
@@ -49,19 +62,24 @@ class Coordinator:
         engine: Engine,
         begin: Callable[[Claim], Run],
         *,
-        workers: int,
-        ladder: tuple[str, ...] = (),
+        station: Station,
+        keep: Keep = nowhere,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store = store
+        super().__init__(store, keep)
         self._engine = engine
         self._begin = begin
-        self._workers = workers
-        self._host = HostFacts(socket.gethostname(), slots=workers)
-        self._ladder = ladder
+        self._workers = station.workers
+        self._member = station.member
+        self._membership = Membership(store, station.member, station.pace)
+        self._pace = station.pace
+        self._ladder = station.ladder
         self._clock = clock
-        self._slots = asyncio.Semaphore(workers)
+        self._slots = asyncio.Semaphore(station.workers)
         self._claims: dict[str, Claim] = {}
+        self._runs: dict[str, Run] = {}
+        self._delivering: set[str] = set()
+        self._stuck: dict[str, Fault] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
         self._draining = False
@@ -76,156 +94,291 @@ class Coordinator:
         """Whether nothing new is claimed any more."""
         return self._draining
 
+    @property
+    def host(self) -> HostFacts:
+        """Which host this is."""
+        return self._member.facts
+
     async def run(self) -> None:
-        """Take over what an earlier daemon left, then work until drained. Raises StoreError when the database fails."""
-        for claim in await self._store.adopt():
-            self._claims[claim.attempt.id] = claim
-        await self._engine.recover(self._flow)
+        """Take over what an earlier life left, set right what it left crooked, then work until drained.
+
+        Raises StoreError when the database fails, and DaemonError where another daemon has this host's name.
+        """
+        claims = await self._membership.join()
+        await self._engine.open(self._flow, self._ours)
+        await end_stray_runs(self._store, self._engine)
+        await self._store.queue.sweep()
         async with asyncio.TaskGroup() as group:
-            for claim in list(self._claims.values()):
-                log.info("going on with attempt %s", claim.attempt.id)
+            for claim in claims:
                 self._follow(group, claim)
+            keeping = [group.create_task(each) for each in (self._beat(group), self._sweep(group))]
             while not self._draining:
                 self._woken.clear()
-                await self._fill(group)
+                await self._patiently(self._fill(group))
                 await self._rest()
+            while self._following:
+                await asyncio.wait(set(self._following.values()))
+            for each in keeping:
+                each.cancel()
+        with suppress(StoreAwayError):
+            await self._membership.leave()
 
     async def drain(self, patience: float) -> None:
-        """Claim nothing more, give running attempts ``patience`` seconds, then park them for the next daemon."""
+        """Claim nothing more, give running attempts ``patience`` seconds, then park them for the next claim."""
         self._draining = True
         self._woken.set()
+        with suppress(StoreAwayError):
+            await self._membership.drain()
         if self._following and patience > 0:
             await asyncio.wait(set(self._following.values()), timeout=patience)
         left = dict(self._following)
         for attempt in left:
-            log.info("parking attempt %s for the next start", attempt)
+            log.info("parking attempt %s", attempt)
             await self._engine.park(attempt)
         if left:
             await asyncio.wait(set(left.values()))
-
-    # A person's verbs
-
-    async def submit(self, request: TaskRequest, plan: Plan) -> tuple[TaskView, bool]:
-        """Queue a task; the flag tells whether it is new. Raises TaskError."""
-        view, new = await self._store.add(request, plan)
-        self._woken.set()
-        return view, new
-
-    async def cancel(self, task: str) -> TaskView:
-        """Stop a task and wait a while for its attempt to tidy up. Raises TaskError when it is being delivered."""
-        view = await self._store.cancel(task)
-        if view.state is TaskState.RUNNING:
-            await self._stop(view.task.id)
-        return await self._store.view(view.task.id)
-
-    async def retry(self, task: str) -> TaskView:
-        """Queue a task again that ended badly, its budget granted once more. Raises TaskError."""
-        view = await self._store.retry(task)
-        self._woken.set()
-        return view
 
     async def redeem(self, held: Held, verdict: dict[str, Any]) -> TaskView | None:
         """Move a task that ended to where a later word of the broker's puts it; None where it has moved on since."""
         state, reason = lifecycle.after_word(verdict)
         return await self._store.redeem(held, verdict, state, reason)
 
-    # Machinery
+    # What the verbs do here
+
+    def wake(self) -> None:
+        """Something may be claimed."""
+        self._woken.set()
+
+    async def stop(self, task: str) -> None:
+        """End a task's attempt for good, and wait a while to see it tidy up."""
+        for name in self._names(task):
+            await self._engine.cancel(name)
+            await settled(self._following.get(name), self._pace.cancel)
+
+    async def park(self, task: str) -> None:
+        """Have a task's attempt save its work and stop, and wait a while for that."""
+        for name in self._names(task):
+            await self._engine.park(name)
+            await settled(self._following.get(name), self._pace.cancel)
+
+    def _names(self, task: str) -> tuple[str, ...]:
+        return tuple(name for name, claim in self._claims.items() if claim.task.id == task)
+
+    # Claiming
 
     async def _fill(self, group: asyncio.TaskGroup) -> None:
-        while len(self._claims) < self._workers and not self._draining:
-            claim = await self._store.queue.claim(self._host)
+        while len(self._claims) - len(self._delivering) < self._workers and not self._draining:
+            claim = await self._store.queue.claim(self._member.facts)
             if claim is None:
                 return
-            self._claims[claim.attempt.id] = claim
             self._follow(group, claim)
 
     async def _rest(self) -> None:
         """Sleep until woken, or until a task that waits for its retry is due."""
-        due = await self._store.queue.due() if len(self._claims) < self._workers else None
-        wait = None if due is None else max(0.05, due - self._clock())
+        due = None
+        if len(self._claims) - len(self._delivering) < self._workers:
+            with suppress(StoreAwayError):
+                due = await self._store.queue.due()
+        waits = [max(0.05, due - self._clock())] if due is not None else []
+        waits += [POLL] if self._store.shared else []
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), wait)
+            await asyncio.wait_for(self._woken.wait(), min(waits, default=None))
+
+    async def _patiently(self, call: Awaitable[None]) -> None:
+        """Make a call that the next round makes again, should the database be away."""
+        try:
+            await call
+        except StoreAwayError as error:
+            log.warning("%s", error)
+            await asyncio.sleep(AGAIN)
+
+    # The host's life
+
+    async def _beat(self, group: asyncio.TaskGroup) -> None:
+        """Say that this host lives, and do what is wanted of its tasks, for ever."""
+        while True:
+            await asyncio.sleep(self._pace.beat)
+            await self._end_stuck()
+            before = {(claim.task.id, claim.fence): name for name, claim in self._claims.items()}
+            orders = await self._membership.beat()
+            if orders is None:
+                await self._park_if_lost()
+            else:
+                await self._patiently(self._compare(group, before, orders))
+
+    async def _compare(
+        self, group: asyncio.TaskGroup, before: dict[tuple[str, int], str], orders: tuple[Order, ...]
+    ) -> None:
+        """Set right where this host and the database do not agree on what it works on."""
+        held = {(order.task, order.fence) for order in orders}
+        for key, name in before.items():
+            if key not in held and name in self._claims and self._claims[name].fence == key[1]:
+                log.warning("attempt %s is no longer ours", name)
+                await self._engine.park(name)
+        await self._obey(orders)
+        known = {(claim.task.id, claim.fence) for claim in self._claims.values()}
+        for claim in await self._membership.disown(orders, known | set(before)):
+            self._follow(group, claim)
+
+    async def _obey(self, orders: tuple[Order, ...]) -> None:
+        """What was asked at another host's door."""
+        for order in orders:
+            for name in self._names(order.task):
+                if order.cancelling and name not in self._delivering:
+                    await self._engine.cancel(name)
+                elif order.pausing and name not in self._delivering:
+                    await self._engine.park(name)
+
+    async def _park_if_lost(self) -> None:
+        """Stop before anybody else may begin with what is ours: nobody can be asked whether somebody has."""
+        if self._membership.lost and self._claims:
+            log.error("no heartbeat came through for %.0f s: everything is parked", self._pace.lease)
+            for name in list(self._claims):
+                await self._engine.park(name)
+
+    async def _end_stuck(self) -> None:
+        for name, run in list(self._runs.items()):
+            fault = run.pulse.stuck()
+            if fault is not None and name not in self._stuck:
+                log.error("attempt %s: %s", name, fault.text)
+                self._stuck[name] = fault
+                await self._engine.cancel(name)
+
+    async def _sweep(self, group: asyncio.TaskGroup) -> None:
+        """Look for what no event told of, for ever."""
+        while True:
+            await asyncio.sleep(self._pace.sweep)
+            if not self._draining:
+                await self._patiently(self._look(group))
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        for claim in await self._membership.inherit():
+            self._follow(group, claim)
+        await self._store.queue.sweep()
+        self._woken.set()
+
+    # One attempt
 
     def _follow(self, group: asyncio.TaskGroup, claim: Claim) -> None:
         name = claim.attempt.id
+        if claim.resumed:
+            log.info("going on with attempt %s", name)
+        self._claims[name] = claim
+        if claim.delivering:
+            self._delivering.add(name)
         task = group.create_task(self._see_through(claim), name=f"attempt {name}")
         self._following[name] = task
         task.add_done_callback(lambda _: self._done(name))
 
     def _done(self, attempt: str) -> None:
-        self._following.pop(attempt, None)
-        self._claims.pop(attempt, None)
+        for kept in (self._following, self._claims, self._runs, self._stuck):
+            kept.pop(attempt, None)
+        self._delivering.discard(attempt)
         self._woken.set()
 
     async def _see_through(self, claim: Claim) -> None:
-        """One attempt from its start to the state that follows."""
+        """One attempt from its start to the state that follows, or to where somebody else goes on with it."""
         name = claim.attempt.id
-        if claim.cancelling:  # asked for just before the last daemon died
-            await self._engine.cancel(name)
-            ended = Ended("cancelled")
-        else:
-            ended = await self._engine.run(name)
-        if ended.how == "parked":
-            return
         try:
-            await self._settle(claim, _outcome(ended))
+            ended = await self._ended(claim)
+            if ended.how in {"parked", "lost"}:
+                await self._insist(lambda: self._give_back(claim))
+            else:
+                await self._insist(lambda: self._settle(claim, outcome_of(ended, self._stuck.get(name))))
         except StaleClaimError as error:
             log.warning("%s", error)
+        except StoreAwayError as error:
+            log.warning("attempt %s is left to whoever takes it over: %s", name, error)
+
+    async def _ended(self, claim: Claim) -> Ended:
+        name = claim.attempt.id
+        if claim.cancelling:  # asked for just before its worker died
+            await self._engine.cancel(name)
+            return Ended("cancelled")
+        if claim.resumed:
+            await self._engine.adopt(name)
+        return await self._engine.run(name)
+
+    async def _give_back(self, claim: Claim) -> None:
+        why = "its daemon was stopped" if self._draining else "its worker let go of it"
+        state = await self._store.leases.give_back(claim, why)
+        log.info("attempt %s is parked; task %s is %s", claim.attempt.id, claim.task.id, state.value)
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call until the database has it, however long that one is away; only not while the daemon ends."""
+        until: float | None = None
+        while True:
+            try:
+                return await call()
+            except StoreAwayError:
+                now = time.monotonic()
+                until = until or (now + LAST_TRIES if self._draining else None)
+                if until is not None and now > until:
+                    raise
+                await asyncio.sleep(AGAIN)
 
     async def _settle(self, claim: Claim, outcome: Outcome) -> None:
         result = outcome.result
+        lost = outcome.verdict is None and outcome.fault is None
+        lost = lost and await self._store.state(claim.task.id) is TaskState.DELIVERING
+        if lost:
+            outcome = await self._asked(claim, outcome)
         if outcome.verdict is not None or outcome.fault is not None:
             state, reason = lifecycle.after_delivery(outcome)
             await self._store.settle(claim, Settlement(state, reason, result, verdict=outcome.verdict))
             return
         decision = await self._decide(claim, result)
         state, reason = decision.state or TaskState.QUEUED, decision.reason
-        if await self._store.state(claim.task.id) is TaskState.DELIVERING:
-            # Only when the engine's memory was lost in the middle: whether there is a pull request, a person must see.
+        if lost:
+            # The engine's memory was lost in the middle, and the broker tells nothing: a person must look at the forge.
             state, reason = TaskState.NEEDS_PERSON, f"it was being delivered, and may have been; since then: {reason}"
         end = Settlement(state, reason, result, tier=decision.tier, wait=decision.wait)
         await self._store.settle(claim, end)
+
+    async def _asked(self, claim: Claim, outcome: Outcome) -> Outcome:
+        """The outcome with what the broker knows of it: only where the engine's memory of a delivery was lost."""
+        word = await self._begin(claim).standing()
+        return outcome if word is None else outcome.model_copy(update={"verdict": word})
 
     async def _decide(self, claim: Claim, result: AttemptResult) -> lifecycle.Decision:
         spent = (await self._store.view(claim.task.id)).spent
         ladder = () if claim.task.request.tier else self._ladder
         return lifecycle.decide(claim.attempt, result, claim.task.budget, spent, ladder)
 
-    async def _stop(self, task: str) -> None:
-        for name, claim in list(self._claims.items()):
-            if claim.task.id == task:
-                await self._engine.cancel(name)
-                if following := self._following.get(name):
-                    await asyncio.wait({following}, timeout=CANCEL_PATIENCE)
+    async def _ours(self, attempt: str) -> bool:
+        """Whether a run is still this host's, as far as the database says; asked before anything is begun or kept."""
+        claim = self._claims.get(attempt)
+        if claim is None or self._membership.lost:
+            return False
+        try:
+            await self._insist(lambda: self._store.leases.check(claim))
+        except StaleClaimError:
+            return False
+        return True
 
     async def _flow(self, attempt: str) -> str:
         """What the engine runs: make the attempt and, where the judgement says so, deliver it."""
         claim = self._claims.get(attempt)
-        if claim is None or claim.cancelling:
-            return ""  # over before the daemon went down; only the engine had not heard of it
-        async with self._slots:
-            run = self._begin(claim)
+        if claim is None:
+            raise asyncio.CancelledError  # nobody here asked for it
+        try:
+            return (await self._work(claim)).model_dump_json()
+        except (StoreAwayError, StaleClaimError) as error:
+            log.warning("attempt %s stops: %s", attempt, error)
+            await self._engine.park(attempt)
+            await asyncio.sleep(0)  # where the cancellation arrives
+            raise
+
+    async def _work(self, claim: Claim) -> Outcome:
+        name = claim.attempt.id
+        async with self._slots if name not in self._delivering else nullcontext():
+            run = self._runs[name] = self._begin(claim)
             result = await run.make()
-            outcome = Outcome(result=result)
             decision = await self._decide(claim, result)
-            if decision.kind == "deliver":
-                may = await self._store.deliver(claim, decision.reason)
-                outcome = await run.deliver(result) if may else Outcome(result=_cancelled(result))
-            return outcome.model_dump_json()
-
-
-def _outcome(ended: Ended) -> Outcome:
-    """The end of a run, whatever it was, as the end of an attempt."""
-    match ended.how:
-        case "done":
-            return Outcome.model_validate_json(ended.value)
-        case "cancelled":
-            return Outcome(result=_cancelled(None))
-        case _:
-            failure = Failure(what="the attempt broke", why=ended.value, mend="look into the daemon's log, then retry")
-            return Outcome(result=broken(Fault(kind="lasting", failure=failure)))
-
-
-def _cancelled(result: AttemptResult | None) -> AttemptResult:
-    conclusion = Conclusion(ending="cancelled", summary="cancelled by a person")
-    return AttemptResult(conclusion=conclusion, sealed=result.sealed if result else None)
+            if decision.kind != "deliver":
+                return Outcome(result=result)
+            if not await self._store.deliver(claim, decision.reason):
+                return Outcome(result=cancelled(result))
+        self._delivering.add(name)
+        self._woken.set()
+        return await run.deliver(result)

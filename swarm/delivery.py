@@ -306,17 +306,24 @@ def mirror_request(task: Task, have: tuple[str, ...]) -> MirrorRequest:
     return MirrorRequest(capability=task.request.capability, have=have[-64:], head=task.request.follows is not None)
 
 
+def proposal_name(task: Task, refusals: int) -> str:
+    """The id of a task's proposal after so many refusals.
+
+    It follows from the task alone, so whatever was delivered for a task before, by any attempt on any host, is what a
+    second delivery is answered with. Only a refusal opens a new id.
+    """
+    return task.id if not refusals else f"{task.id}-{refusals + 1}"
+
+
 def compose(offer: Offer) -> Proposal:
     """The proposal for an offer.
 
-    Its id follows from the task alone, so whatever was delivered for a task before, by any attempt, is what a second
-    delivery is answered with. Only a refusal opens a new id. What follows an earlier task extends that one's pull
+    What follows an earlier task extends that one's pull
     request, under its capability.
     """
     task, conclusion = offer.task, offer.conclusion
-    name = task.id if not offer.refusals else f"{task.id}-{offer.refusals + 1}"
     return Proposal(
-        id=name,
+        id=proposal_name(task, offer.refusals),
         capability=task.request.capability,
         task=task.request.follows or task.id,
         update=task.request.follows is not None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -141,6 +141,15 @@ def _climb(attempt: Attempt, budget: Budget, spent: Spent, ladder: tuple[str, ..
     if not above:
         return None
     return Decision(kind="climb", reason=f"{attempt.tier} could not do it; {above[0]} tries next", tier=above[0])
+
+
+def pauses(patience: float) -> Iterator[float]:
+    """How long to wait between tries of a delivery, in seconds, until ``patience`` is over."""
+    pause, left = 15.0, patience
+    while left > 0:
+        yield min(pause, left)
+        left -= pause
+        pause = min(2 * pause, 120.0)
 
 
 def _end(state: TaskState, reason: str) -> Decision:

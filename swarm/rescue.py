@@ -19,7 +19,7 @@ from sandbox.types import LeftBehind
 from swarm.store.rows import Kept
 from swarm.store.store import Store
 from swarm.types import Attempt, Step
-from swarm.workroom import SAVE_LIMIT, salvage_ref, salvage_words
+from swarm.workroom import SAVE_LIMIT, left_ref, salvage_ref, salvage_words
 
 ONE, ALL = 60.0, 300.0  # seconds that saving one workspace, and all of them at one start, may take
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -89,7 +89,7 @@ class Rescuer:
         if sealed.tree == (before.tree if before else sealed.base_tree):
             return
         if place == "beside":
-            ref = f"refs/left/{left.name}"
+            ref = left_ref(left.name)
         await workspace.keep(ref, sealed, salvage_words(attempt.id))
         kept = Kept(ref, sealed.tree, left.name)
         await self._store.rescued(whose.task, attempt.id, kept, newest=place == "newest")

@@ -9,7 +9,7 @@ import os
 import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -33,10 +33,13 @@ from swarm.agents import agent_of, known_agents
 from swarm.attempt import AttemptRun, Parts
 from swarm.awaiting import Awaiting
 from swarm.config import Settings, secrets_of
+from swarm.coordinating.pace import Pace
+from swarm.coordinating.reconciling import find_salvage
+from swarm.coordinating.station import Station, home_of, station
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
-from swarm.errors import BrokerError
+from swarm.errors import BrokerError, StoreError
 from swarm.followup import Followup
 from swarm.measuring import Measuring
 from swarm.models import Models
@@ -44,6 +47,7 @@ from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
 from swarm.salvage.upkeep import Upkeep
 from swarm.scheduling.facts import Rules
+from swarm.store.postgres import url_of
 from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
@@ -52,11 +56,12 @@ from swarm.telemetry.telemetry import Telemetry, opened
 from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
 from swarm.ways_out import ways_out
 from swarm.work import Strategy
-from swarm.workroom import SAVE_LIMIT
+from swarm.workroom import SAVE_LIMIT, keep_for_fork
 
 log = logging.getLogger(__name__)
 
 BROKER_PATIENCE = 45.0  # seconds that a delivery waits for a broker that is being restarted
+CATCH_UP = 0.2  # seconds between two steps of making sums that an earlier version did not keep
 ASK_PATIENCE = 2.0  # seconds to ask the broker something while a person waits
 
 
@@ -163,7 +168,7 @@ async def house(
     """
     state = settings.daemon.state
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(Store(state / "swarm.db"))
+        store = await stack.enter_async_context(Store(settings.daemon.where()))
         telemetry = stack.enter_context(_telemetry(settings))
         store.listeners.append(telemetry.heard)
         pool = await stack.enter_async_context(Pool(await _with_embedded(settings, stack)))
@@ -178,10 +183,15 @@ async def house(
         workspaces = _workspaces(state / "git")
         limit = min(settings.sandbox.limits.disk, SAVE_LIMIT)
         await backend.sweep(Rescuer(store, workspaces, furniture=rooms.furniture, limit=limit))
-        for kept in sorted((state / "git").glob("*.git")):
-            await workspaces(kept.stem).tidy()
+        folders = [workspaces(kept.stem) for kept in sorted((state / "git").glob("*.git"))]
+        await find_salvage(store, folders)
+        for folder in folders:
+            await folder.tidy()
         broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
-        engine = DbosEngine(state / "engine.db")
+        role = station_of(settings)
+        where = settings.daemon.where()
+        place = state / "engine.db" if isinstance(where, Path) else url_of(where)
+        engine = DbosEngine(place, role.member.facts.name)
         stack.push_async_callback(engine.close)
         parts = Parts(
             rooms=rooms,
@@ -195,18 +205,26 @@ async def house(
             proved=proved,
             models=models,
             agent_setup=_agent_setup(settings),
+            prices=settings.prices,
+            stall=settings.daemon.stall,
+            delivery=settings.broker.patience,
         )
 
         def begin(claim: Claim) -> AttemptRun:
             return AttemptRun(parts, store, engine, claim)
 
+        async def keep(request: TaskRequest, salvage: str, tree: str | None, task: str) -> str:
+            return await keep_for_fork(workspaces(request.repository), store, request.repository, salvage, tree, task)
+
         store.queue.rules = _rules(settings)
+        store.budgets.limits, store.budgets.currency = settings.budgets, settings.prices.currency
+        await stack.enter_async_context(_catching_up(store))
         coordinator = Coordinator(
             store,
             engine,
             begin,
-            workers=settings.daemon.workers,
-            ladder=acceptance.ladder(settings),
+            station=role,
+            keep=keep,
             clock=time.time,
         )
         upkeep = Upkeep(store, state / "git", busy=lambda: bool(coordinator.running))
@@ -217,9 +235,41 @@ async def house(
         )
 
 
+def station_of(settings: Settings) -> Station:
+    """Which host this is, by the settings and the state folder."""
+    daemon = settings.daemon
+    return station(
+        daemon.host or platform.node(),
+        workers=daemon.workers,
+        home=home_of(daemon.state),
+        labels=frozenset((*daemon.labels, f"arch={platform.machine()}")),
+        pace=Pace(beat=daemon.heartbeat, lease=daemon.lease, grace=daemon.grace),
+        ladder=acceptance.ladder(settings),
+    )
+
+
 def _rules(settings: Settings) -> Rules:
     images = {name: known.image or settings.sandbox.image for name, known in settings.repositories.items()}
     return Rules(settings.scheduling.caps, {name: image for name, image in images.items() if image})
+
+
+@asynccontextmanager
+async def _catching_up(store: Store) -> AsyncIterator[None]:
+    """Makes what an earlier version did not keep of where the time went, a few tasks at a time, beside all else."""
+
+    async def catch_up() -> None:
+        while True:
+            if not await store.times.catch_up():
+                return
+            await asyncio.sleep(CATCH_UP)
+
+    task = asyncio.create_task(catch_up(), name="where the time of earlier tasks went")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, StoreError):
+            await task
 
 
 async def _with_embedded(settings: Settings, stack: AsyncExitStack) -> PoolConfig:

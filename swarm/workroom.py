@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pool.errors import ContextOverflowError
 from sandbox.base import Sandbox
+from sandbox.errors import WorkspaceError
 from sandbox.trees.sealing import Furniture
 from sandbox.trees.workspace import Workspace
 from sandbox.types import MIB, SealedTree
 from swarm.budgets.ledger import BudgetLedger
-from swarm.errors import BudgetExceededError, StaleClaimError, StoreError
+from swarm.errors import BudgetExceededError, StaleClaimError, StoreError, TaskError
 from swarm.faults import broken, fault_of
 from swarm.store.rows import Claim, Kept
 from swarm.store.store import Store
@@ -29,6 +32,16 @@ log = logging.getLogger(__name__)
 def salvage_ref(attempt: str) -> str:
     """Where an attempt's work is kept, in the trusted git directory of its repository."""
     return f"refs/salvage/{attempt}"
+
+
+def fork_ref(task: str) -> str:
+    """Where the work is kept that a forked task begins with."""
+    return f"refs/forks/{task}"
+
+
+def left_ref(sandbox: str) -> str:
+    """Where work is kept that came too late to be its attempt's own."""
+    return f"refs/left/{sandbox}"
 
 
 def salvage_words(attempt: str) -> str:
@@ -93,7 +106,7 @@ class Room:
                 self.base, self.sandbox.export(), limit=self.limit, furniture=self.furniture
             )
             # A worker that was replaced must not put its tree over its successor's.
-            await self.store.check(self.claim)
+            await self.store.leases.check(self.claim)
             ref = salvage_ref(self.claim.attempt.id)
             if not self.quota.knows(sealed):
                 await self.workspace.keep(ref, sealed, salvage_words(self.claim.attempt.id))
@@ -102,15 +115,53 @@ class Room:
             await self.store.salvaged(self.claim, Kept(ref, sealed.tree, self.sandbox.name))
             return sealed
 
+    async def keep_beside(self) -> None:
+        """Keep the workspace as it is now in this host's git folder, where it is in nobody's way."""
+        async with self.lock:
+            sealed = await self.workspace.seal(
+                self.base, self.sandbox.export(), limit=self.limit, furniture=self.furniture
+            )
+            ref = left_ref(self.sandbox.name)
+            await self.workspace.keep(ref, sealed, salvage_words(self.claim.attempt.id))
+            log.warning("work of attempt %s is kept under %s", self.claim.attempt.id, ref)
 
-async def work_in(room: Room, strategy: Strategy, work: Work, ledger: BudgetLedger) -> AttemptResult:
+
+async def found(workspace: Workspace, store: Store, repository: str, ref: str) -> SealedTree | None:
+    """What is kept under a reference: in the git folder or, where other hosts work too, in the database."""
+    return await workspace.sealed_at(ref)
+
+
+async def keep_for_fork(
+    workspace: Workspace, store: Store, repository: str, salvage: str, tree: str | None, task: str
+) -> str:
+    """Keep an attempt's work for a task that is forked from it; the commit that it stands on.
+
+    ``tree`` is an earlier state of it. Raises TaskError where it is gone.
+    """
+    sealed = await found(workspace, store, repository, salvage)
+    if sealed is None:
+        raise TaskError(f"the work under {salvage} is gone", "fork another attempt: swarm show ID")
+    if tree is not None and tree != sealed.tree:
+        try:
+            sealed = await workspace.sealed(sealed.base, tree)
+        except WorkspaceError as error:
+            raise TaskError("the work as it was at that step is gone", "fork without a step") from error
+    await workspace.keep(fork_ref(task), sealed, f"Work that task {task} begins with")
+    return sealed.base
+
+
+async def work_in(
+    room: Room, strategy: Strategy, work: Work, ledger: BudgetLedger, silent: Callable[[], float] = lambda: 0.0
+) -> AttemptResult:
     """Run the strategy to its end, whatever end that is, leaving the sealing of a good one to the caller.
+
+    ``silent`` tells for how many seconds neither a model nor a tool has said anything.
 
     A fault is a value here, with a last save behind it. Raises CancelledError after a last save, and StoreError and
     StaleClaimError, after which nothing of this attempt counts.
     """
     try:
-        return AttemptResult(conclusion=await _conclude(strategy, work, ledger))
+        return AttemptResult(conclusion=await _conclude(strategy, work, ledger, silent))
     except asyncio.CancelledError:
         await save_quietly(room)
         raise
@@ -122,28 +173,62 @@ async def work_in(room: Room, strategy: Strategy, work: Work, ledger: BudgetLedg
 
 
 async def save_quietly(room: Room) -> None:
-    """Save what can be saved, in bounded time and without a word: the attempt is ending for another reason."""
+    """Save what can be saved, in bounded time and without a word: the attempt is ending for another reason.
+
+    Where the attempt is not ours any more, or nobody can tell, the work is kept beside it.
+    """
     try:
         async with asyncio.timeout(LAST_SAVE):
-            await room.save()
+            try:
+                await room.save()
+            except (StaleClaimError, StoreError):
+                await room.keep_beside()
     except Exception as error:  # noqa: BLE001 - the reason why the attempt ends matters more than this
         log.warning("attempt %s: the last save failed: %s", room.claim.attempt.id, error)
 
 
-async def _conclude(strategy: Strategy, work: Work, ledger: BudgetLedger) -> Conclusion:
+async def _conclude(strategy: Strategy, work: Work, ledger: BudgetLedger, silent: Callable[[], float]) -> Conclusion:
     """The strategy's conclusion, or the limit that it ran into."""
+    idle = ledger.budget.idle
     try:
-        async with asyncio.timeout(ledger.seconds_left()) as limit:
+        ledger.insist()
+        async with asyncio.timeout(ledger.seconds_left()) as limit, _listening(silent, idle) as quiet:
             return await strategy.work(work)
     except BudgetExceededError as error:
-        return _ended("limit_hit", str(error))
+        return _ended("limit_hit", str(error), error.limit)
     except ContextOverflowError as error:
         return _ended("gave_up", f"the task does not fit the model's window: {error}")
     except TimeoutError:
+        if quiet.expired():
+            return _ended("limit_hit", f"for {idle:g} s no model answered and no tool said anything", "task.idle")
         if not limit.expired():
             raise
-        return _ended("limit_hit", f"the {ledger.budget.wall:.0f} seconds of wall clock are spent")
+        return _ended("limit_hit", f"the {ledger.budget.wall:.0f} seconds of wall clock are spent", "task.wall")
 
 
-def _ended(ending: Ending, summary: str) -> Conclusion:
-    return Conclusion(ending=ending, summary=summary)
+@asynccontextmanager
+async def _listening(silent: Callable[[], float], idle: float | None) -> AsyncIterator[asyncio.Timeout]:
+    """Breaks the block off with a TimeoutError once ``idle`` seconds have gone by in silence; never for None."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
+    async with asyncio.timeout(None) as quiet:
+
+        def look() -> None:
+            nonlocal timer
+            left = (idle or 0.0) - silent()
+            if left <= 0:
+                quiet.reschedule(loop.time())
+            else:
+                timer = loop.call_later(left, look)
+
+        if idle is not None:
+            timer = loop.call_later(idle, look)
+        try:
+            yield quiet
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def _ended(ending: Ending, summary: str, limit: str = "") -> Conclusion:
+    return Conclusion(ending=ending, summary=summary, limit=limit)

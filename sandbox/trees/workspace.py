@@ -175,6 +175,10 @@ class Workspace:
         notes = [json.loads(line[len(_LEFT_OUT) :]) for line in body.splitlines() if line.startswith(_LEFT_OUT)]
         return await self._sealed(base, tree, tuple(notes))
 
+    async def sealed(self, base: str, tree: str) -> SealedTree:
+        """A tree that is here, kept or not, as work on a commit. Raises WorkspaceError where either is gone."""
+        return await self._sealed(base, tree, ())
+
     async def tidy(self, *, loose: int = _LOOSE) -> None:
         """Let go of what no reference holds, once loose objects take more than ``loose`` bytes.
 
@@ -300,7 +304,10 @@ class Workspace:
         """A git directory with one branch at ``base`` and an index that matches it."""
         sha256 = len(base) == 64
         await inner.create(sha256=sha256)
-        whole = int(await self._git.line("rev-list", "--objects", "--disk-usage", base)) <= self._history_limit
+        whole = not (self._git.path / "shallow").exists()
+        whole = (
+            whole and int(await self._git.line("rev-list", "--objects", "--disk-usage", base)) <= self._history_limit
+        )
         if not whole:
             (inner.path / "shallow").write_text(f"{base}\n")
         objects = f"{base}\n" if whole else await self._git.line("rev-list", "--objects", "--max-count=1", base)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ import sqlalchemy as sa
 
 from swarm import lifecycle
 from swarm.config_database import Address
+from swarm.failures import failure_of
 from swarm.store import journal, moves, rows, views
 from swarm.store.breakers import Breakers
 from swarm.store.budgets import Budgets
@@ -25,9 +27,11 @@ from swarm.store.leases import Leases
 from swarm.store.line import Line
 from swarm.store.listing import Listing
 from swarm.store.messages import Messages
+from swarm.store.needed import Needs
 from swarm.store.queue import Queue
 from swarm.store.rows import Claim, Held, Kept, Plan, Row, Settlement
 from swarm.store.schema import attempts, tasks
+from swarm.store.snapshots import Snapshots
 from swarm.store.times import Times
 from swarm.store.verbs import Verbs
 from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
@@ -53,8 +57,10 @@ class Store:
         self.leases = Leases(self._db)
         self.hosts = Hosts(self._db, self.leases)
         self.messages = Messages(self._db)
+        self.snapshots = Snapshots(self._db)
         self.verbs = Verbs(self._db)
         self.breakers = Breakers(self._db)
+        self.needs = Needs(self._db)
         self.line = Line(self._db, self.queue, self.breakers)
 
     async def __aenter__(self) -> Self:
@@ -111,6 +117,7 @@ class Store:
                 return False
             row = rows.held(connection, claim)
             now = self._clock()
+            failure = end.failure or failure_of(end.to, end.result, end.verdict)
             connection.execute(
                 attempts.update()
                 .where(attempts.c.id == claim.attempt.id)
@@ -120,13 +127,14 @@ class Store:
                     detail=end.reason,
                     result=end.result.model_dump_json(),
                     verdict=journal.encode(end.verdict) if end.verdict else None,
+                    failure=failure,
                 )
             )
             carry = claim.attempt.id if lifecycle.carries(end.to, end.result) and end.result.fault else None
             queue = {"tier": end.tier or row.tier, "not_before": now + end.wait, "queued": now, "carry": carry}
-            extra = queue if end.to is TaskState.QUEUED else {}
+            extra = queue if end.to is TaskState.QUEUED else {"failure": failure}
             self._move(connection, row, end.to, end.reason, attempt=claim.attempt.id, fence=row.fence + 1, **extra)
-            self.queue.ended(connection, row, end)
+            self.queue.ended(connection, row, replace(end, failure=failure))
             return True
 
         return await self._do(act, ring=lambda _: claim.task.id)

@@ -30,6 +30,8 @@ from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
 from swarm.attempt import AttemptRun, Parts
 from swarm.config import RepositoryConfig
+from swarm.coordinating.pace import Pace
+from swarm.coordinating.station import Station, station
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
@@ -38,6 +40,7 @@ from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
 from swarm.types import Budget, Conclusion, Spent, Step, TaskRequest, TaskState, TaskView
 from swarm.work import Models, Work
+from swarm.workroom import keep_for_fork
 
 BUG = "def clamp(x, low, high):\n    return max(low, min(x, low))\n"
 GOOD = "def clamp(x, low, high):\n    return max(low, min(x, high))\n"
@@ -207,6 +210,9 @@ class Bench:
     models: Models | None = None
     agent_setup: Callable[[str], tuple[str, ...]] = lambda _: ()
     patience: float = 0.5
+    pace: Pace = field(default_factory=Pace)
+    stall: float = 0.0
+    delivery: float = 0.0
     offset: float = 0.0  # seconds that the store's clock is ahead
     store: Store = field(init=False)
     coordinator: Coordinator = field(init=False)
@@ -251,13 +257,15 @@ class Bench:
                 proved=PROVED,
                 models=self.models,
                 agent_setup=self.agent_setup,
+                stall=self.stall,
+                delivery=self.delivery,
             )
 
             def begin(claim: Claim) -> AttemptRun:
                 return AttemptRun(parts, self.store, self.engine, claim)
 
             self.coordinator = Coordinator(
-                self.store, self.engine, begin, workers=self.workers, ladder=self.ladder, clock=self.clock
+                self.store, self.engine, begin, station=self.station(), keep=self.keep, clock=self.clock
             )
             running = asyncio.create_task(self.coordinator.run())
             try:
@@ -269,6 +277,14 @@ class Bench:
                     running.cancel()
                     await asyncio.wait({running})
                 await self.engine.close()
+
+    def station(self) -> Station:
+        """The host that this bench is."""
+        return station("bench", workers=self.workers, pace=self.pace, ladder=self.ladder)
+
+    async def keep(self, request: TaskRequest, salvage: str, tree: str | None, task: str) -> str:
+        """What a fork takes along."""
+        return await keep_for_fork(self.workspace, self.store, request.repository, salvage, tree, task)
 
     async def submit(self, task: str, *, capability: str | None = None, **more: Any) -> TaskView:
         """A task under a fresh grant."""

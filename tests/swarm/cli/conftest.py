@@ -29,8 +29,10 @@ from swarm.api.desk import Desk
 from swarm.budgets.ledger import BudgetLedger
 from swarm.cli import app
 from swarm.config_file import VARIABLE, load
+from swarm.coordinating.station import station
 from swarm.coordinator import Coordinator
-from swarm.engine import Ended, Flow
+from swarm.engine import Ended, Flow, RunView
+from swarm.pulse import Pulse
 from swarm.serving import http_server
 from swarm.store.rows import Claim, Kept, Plan
 from swarm.store.store import Store
@@ -218,7 +220,9 @@ class Daemon:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         async with Store(self._settings.daemon.state / "swarm.db") as store:
-            coordinator = Coordinator(store, InlineEngine(), lambda claim: ScriptedRun(store, claim), workers=4)
+            coordinator = Coordinator(
+                store, InlineEngine(), lambda claim: ScriptedRun(store, claim), station=station(workers=4)
+            )
             desk = Desk(store, coordinator, self._plan, _diff, _health, self._status, servers=OneServer())
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(str(self._settings.daemon.socket))
@@ -290,9 +294,11 @@ class InlineEngine:
         self._tasks: dict[str, asyncio.Task[str]] = {}
         self._parked: set[str] = set()
 
-    async def recover(self, flow: Flow) -> tuple[str, ...]:
+    async def open(self, flow: Flow, ours: object = None) -> None:
         self._flow = flow
-        return ()
+
+    async def adopt(self, *names: str) -> None:
+        pass
 
     async def run(self, name: str) -> Ended:
         assert self._flow is not None
@@ -312,8 +318,23 @@ class InlineEngine:
         self._parked.add(name)
         self._tasks[name].cancel()
 
-    async def unfinished(self) -> tuple[str, ...]:
+    async def runs(self, *states: object, limit: int = 0) -> tuple[RunView, ...]:
         return ()
+
+    async def start(self, name: str) -> None:
+        raise NotImplementedError(name)
+
+    async def recover(self, flow: Flow) -> None:
+        raise NotImplementedError(flow)
+
+    async def wait(self, topic: str, seconds: float) -> str | None:
+        raise NotImplementedError(topic, seconds)
+
+    async def timer(self, seconds: float) -> None:
+        raise NotImplementedError(seconds)
+
+    async def signal(self, name: str, topic: str, value: str) -> bool:
+        raise NotImplementedError(name, topic, value)
 
     async def close(self) -> None:
         pass
@@ -327,6 +348,10 @@ class ScriptedRun:
         self._claim = claim
         self._word = claim.task.request.instructions.split()[0]
         self.ledger = BudgetLedger(claim.task.budget, claim.before, Spent(), self._spend)
+        self.pulse = Pulse()
+
+    async def standing(self) -> dict[str, object] | None:
+        return None
 
     async def make(self) -> AttemptResult:
         await self._record("phase_started", phase="work")

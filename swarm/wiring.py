@@ -47,7 +47,6 @@ from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
 from swarm.salvage.upkeep import Upkeep
 from swarm.scheduling.facts import Rules
-from swarm.store.postgres import url_of
 from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
@@ -190,8 +189,7 @@ async def house(
         broker = await stack.enter_async_context(BrokerClient(settings.broker.socket, patience=BROKER_PATIENCE))
         role = station_of(settings)
         where = settings.daemon.where()
-        place = state / "engine.db" if isinstance(where, Path) else url_of(where)
-        engine = DbosEngine(place, role.member.facts.name)
+        engine = DbosEngine(state / "engine.db" if isinstance(where, Path) else where, role.member.facts.name)
         stack.push_async_callback(engine.close)
         parts = Parts(
             rooms=rooms,

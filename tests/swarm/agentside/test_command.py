@@ -276,11 +276,9 @@ async def test_failed_calls_are_noted_and_cost_nothing(bench: Open) -> None:
         await here.run(f"SWARM_MODEL=other; export SWARM_MODEL; {ASKS} ask one; ask two; true")
         assert here.ledger.spent().tokens == 0
         assert "404 there is no model 'other'; there are: small" in here.printed
-        assert (
-            sum(int(note["text"].split(": ")[1].split()[0]) for note in here.kinds("note") if "failed" in note["text"])
-            == 2
-        )
-        assert all("with 404" in note["text"] for note in here.kinds("note"))
+        failed = [note["text"] for note in here.kinds("note") if "failed" in note["text"]]
+        assert sum(int(text.split(": ")[1].split()[0]) for text in failed) == 2
+        assert all("with 404" in text for text in failed)
 
 
 async def test_output_without_end_is_bounded(bench: Open) -> None:

@@ -1,0 +1,45 @@
+"""When an agent is told what is left, and that it is told once."""
+
+from __future__ import annotations
+
+import pytest
+
+from swarm.budgets.notices import notice, told_before
+from swarm.budgets.scopes import Gauge
+from swarm.types import Step
+
+
+def gauge(share: float, name: str = "task.tokens", unit: str = "tokens") -> Gauge:
+    return Gauge(name, unit, share * 100, 100.0)
+
+
+@pytest.mark.parametrize(("share", "passed"), [(0.5, 1), (0.79, 1), (0.8, 2), (0.95, 3), (1.4, 3)])
+def test_it_is_told_at_each_mark(share: float, passed: int) -> None:
+    found = notice([gauge(share)], 0)
+    assert found is not None
+    assert found.passed == passed
+    assert ("Wrap up" in found.text) == (passed == 3)
+    assert notice([gauge(share)], passed) is None
+
+
+def test_nothing_is_told_before_half_is_spent() -> None:
+    assert notice([gauge(0.499)], 0) is None
+    assert notice([], 0) is None
+
+
+def test_the_limit_that_is_nearest_to_its_end_counts_whoever_set_it() -> None:
+    day = gauge(0.81, "repository:web.money", "money")
+    found = notice([gauge(0.1, "task.steps", "steps"), gauge(0.6), day], 1)
+    assert found is not None
+    assert found.limit == "repository:web.money"
+    assert found.text.startswith(
+        "[81% of your money of the day for repository web is spent; left: 90 turns, 40 tokens, 19"
+    )
+
+
+def test_what_was_told_is_read_from_the_lines_of_its_own_attempt_alone() -> None:
+    def line(attempt: str, **data: int) -> Step:
+        return Step(task="t", attempt=attempt, seq=1, at=0.0, kind="command", data=data)
+
+    assert told_before([line("a", noticed=1), line("a"), line("a", noticed=2)], "a") == 2
+    assert told_before([line("b", noticed=3)], "a") == 0

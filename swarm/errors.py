@@ -13,6 +13,7 @@ SwarmError
 │   ├── BrokerUnreachableError  it is not there, or its forge is not: the same call may do later
 │   └── BrokerShutError         a person stopped it, or a budget is used up: the same call may do later
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
+├── ReplayError        a recorded attempt cannot be read, or not be replayed here
 └── StoreError         the database is unusable
     └── StoreAwayError           it cannot be reached now; the same may do later
 """
@@ -82,6 +83,10 @@ class BudgetExceededError(SwarmError):
     def __init__(self, message: str, mend: str = "", *, limit: str = "") -> None:
         super().__init__(message, mend)
         self.limit = limit
+
+
+class ReplayError(SwarmError):
+    """A recorded attempt cannot be read, or not be replayed here."""
 
 
 class StoreError(SwarmError):

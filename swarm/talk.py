@@ -112,8 +112,12 @@ async def begin(work: Work) -> Talk:
     if past is None:
         native = await work.pool.native_tools(work.tier)
         messages = prompts.opening(work.task.request, tools, native=native, test_command=work.test_command)
-        opening = {"about": history.OPENING, "native": native, "messages": [dump(message) for message in messages]}
-        await work.record("note", {"text": "the conversation begins", **opening})
+        told = {
+            "native": native,
+            "test_command": work.test_command,
+            "messages": [dump(message) for message in messages],
+        }
+        await work.record("note", {"text": "the conversation begins", "about": history.OPENING, **told})
         return Talk(work, messages, native, tools)
     talk = Talk(work, past.messages, past.native, tools, turn=len(past.messages))
     talk.changed, talk.tested = past.changed, not past.changed

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import WorkspaceError
-from sandbox.trees.gitdir import PACK, GitDir
+from sandbox.trees.gitdir import PACK, GitDir, Limits
 from sandbox.types import MIB
 
+PARCEL = Limits(processor=1800, seconds=1800.0, output=1024 * MIB)
 READ = 256 * MIB  # bytes of one tree's files that are read at once
 _FIELDS = ("%(refname)", "%(objectname)", "%(tree)", "%(parent)", "%(committerdate:unix)", "%(contents:subject)")
 _ABSENT = "000000"
@@ -96,6 +97,55 @@ class Keeping:
         """Bytes on disk that a commit holds beyond its parent. Raises WorkspaceError."""
         beyond = ("--not", parent) if parent else ()
         return int(await self._git.line("rev-list", "--objects", "--disk-usage", commit, *beyond))
+
+    async def parcel(self, base: str, trees: Iterable[str], *, history_limit: int = 32 * MIB) -> tuple[bytes, bool]:
+        """One pack that holds a commit and these trees, so far as they are here, and leans on nothing.
+
+        The commit's history comes along where a checkout of it would have it; the flag tells where it does not. Raises
+        WorkspaceError.
+        """
+        here = [tree for tree in dict.fromkeys(trees) if await self._has(tree)]
+        whole = not self._shallow
+        whole = whole and int(await self._git.line("rev-list", "--objects", "--disk-usage", base)) <= history_limit
+        if whole:
+            wanted = "".join(f"{oid}\n" for oid in (base, *here)).encode()
+            return await self._git.run(
+                "pack-objects", "--revs", "--stdout", "--quiet", stdin=wanted, limits=PARCEL
+            ), False
+        listed = await self._git.line("rev-list", "--objects", "--max-count=1", base)
+        for tree in here:
+            listed += "\n" + await self._git.line("rev-list", "--objects", "--no-walk", tree)
+        ids = dict.fromkeys(line.split(" ", 1)[0] for line in listed.splitlines() if line)
+        wanted = "".join(f"{oid}\n" for oid in ids).encode()
+        return await self._git.run("pack-objects", "--stdout", "--quiet", stdin=wanted, limits=PARCEL), True
+
+    async def unpack(self, pack: bytes, base: str, *, shallow: bool) -> None:
+        """Take a parcel into a new directory, every object of it checked. Raises WorkspaceError for what is none."""
+        await self._git.create(sha256=len(base) == 64)
+        if shallow:
+            (self._git.path / "shallow").write_text(f"{base}\n")
+        await self._git.run("index-pack", "--stdin", "--strict", stdin=pack, limits=PARCEL)
+        await self._git.run("rev-list", "--objects", "--quiet", base)
+        await self._git.run("update-ref", f"refs/bases/{base}", base)
+
+    async def has(self, tree: str) -> bool:
+        """Whether a tree is here, with everything in it."""
+        return self.there and await self._has(tree)
+
+    async def _has(self, tree: str) -> bool:
+        if (await self._git.run("cat-file", "-t", tree, accept=(0, 128))).strip() not in {b"tree", b"commit"}:
+            return False
+        listed = await self._git.run(
+            "ls-tree", "-r", "-z", "--format=%(objecttype) %(objectname)", tree, accept=(0, 128)
+        )
+        ids = {line.split(b" ")[1] for line in listed.split(b"\0") if line.startswith(b"blob ")}
+        asked = b"".join(oid + b"\n" for oid in ids)
+        found = await self._git.run("cat-file", "--batch-check=%(objecttype)", stdin=asked) if ids else b""
+        return b"missing" not in found and bool(listed or not ids)
+
+    @property
+    def _shallow(self) -> bool:
+        return (self._git.path / "shallow").exists()
 
     async def drop(self, kept: Kept) -> None:
         """Let go of a reference, if it still names that commit. Raises WorkspaceError."""

@@ -64,6 +64,16 @@ class Workspace:
         await self._git.run("rev-list", "--objects", "--quiet", commit, "--not", "--all")
         await self._git.run("update-ref", f"refs/bases/{commit}", commit)
 
+    async def take_tree(self, pack: bytes, base: str, tree: str) -> SealedTree:
+        """Import what another host sealed, on a commit that is here. Raises WorkspaceError where it is incomplete."""
+        if not await self.has(base):
+            raise WorkspaceError(f"commit {base}, which tree {tree} was made on, is not here")
+        kind = await self._git.run("cat-file", "-t", tree, accept=(0, 128))
+        if kind.strip() != b"tree":
+            await self._git.run("index-pack", "--stdin", "--strict", "--fix-thin", stdin=pack, limits=PACK)
+        await self._git.run("rev-list", "--objects", "--quiet", tree, "--not", "--all")
+        return await self._sealed(base, tree, ())
+
     async def begin(self, files: AsyncIterator[bytes], *, limit: int) -> SealedTree:
         """A first commit out of a folder's tar stream, kept under refs/bases/; its id is the ``base`` of the answer.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pool.config import AUTO, PoolConfig
 from swarm.agent import Agent
@@ -85,9 +85,14 @@ class Auto:
         names = choose(small=small, native_tools=native, testable=bool(work.test_command))
         told = {"about": CHOICE, "names": list(names)}
         await work.record("note", {"text": f"strategy: {', then '.join(names)}", **told})
-        for name in names:
-            conclusion = await strategy_named(name).work(work)
-            if conclusion.ending != "gave_up" or name == names[-1]:
-                break
-            await work.record("note", {"text": f"{name} gave up: {conclusion.summary}"})
-        return conclusion.model_copy(update={"strategy": name})
+        return await in_turn(work, names, strategy_named)
+
+
+async def in_turn(work: Work, names: Sequence[str], strategy: Callable[[str], Strategy]) -> Conclusion:
+    """Try strategies one after the other, as long as each gives up. Raises PoolError and SandboxError."""
+    for name in names:
+        conclusion = await strategy(name).work(work)
+        if conclusion.ending != "gave_up" or name == names[-1]:
+            break
+        await work.record("note", {"text": f"{name} gave up: {conclusion.summary}"})
+    return conclusion.model_copy(update={"strategy": name})

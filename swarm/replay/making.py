@@ -1,0 +1,83 @@
+"""Makes the recording of an attempt out of the database and the git folder, with the objects that a replay needs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from sandbox.trees.workspace import Workspace
+from swarm.budgets.sums import total
+from swarm.config import RepositoryConfig, Settings
+from swarm.errors import ReplayError, TaskNotFoundError
+from swarm.replay.record import Ground, Recording, hindrance, test_command, trees
+from swarm.salvage.entries import task_of
+from swarm.salvage.shelf import Shelf
+from swarm.store.store import Store
+from swarm.types import Attempt, Step, TaskView
+
+
+async def recording(store: Store, shelf: Shelf, settings: Settings, wanted: str) -> tuple[Recording, bytes]:
+    """An attempt as it was, and its objects; ``wanted`` is a task, whose last attempt is meant, or an attempt.
+
+    The recording still holds what the journal holds: see `bundle.redacted`. Raises TaskNotFoundError, ReplayError,
+    StoreError and WorkspaceError.
+    """
+    view, attempt = await _attempt(store, wanted)
+    lines = await store.leases.past(attempt.id)
+    own = tuple(step for step in lines if step.attempt == attempt.id)
+    repository = view.task.request.repository
+    workspace, keeping = shelf.workspace(repository), shelf.keeping(repository)
+    base = await _base(workspace, view, attempt, own)
+    known = settings.repositories.get(repository, RepositoryConfig())
+    recorded = Recording(
+        program=importlib.metadata.version("agent-swarm"),
+        task=view.task,
+        attempt=attempt,
+        before=total([each.spent for each in view.attempts if each.number < attempt.number]),
+        test_command=test_command(lines) or view.task.request.test_command or known.test_command,
+        base=base,
+        sealed=next((str(step.data["tree"]) for step in reversed(own) if step.kind == "sealed"), None),
+        ground=ground_of(settings, repository),
+        past=tuple(step for step in lines if step.attempt != attempt.id),
+        steps=own,
+    )
+    if why := hindrance(recorded):
+        raise ReplayError(f"attempt {attempt.id} cannot be replayed: {why}")
+    objects, shallow = await keeping.parcel(base, trees(recorded))
+    return recorded.model_copy(update={"shallow": shallow}), objects
+
+
+def ground_of(settings: Settings, repository: str) -> Ground:
+    """What these settings let the sandboxes of a repository stand on."""
+    known = settings.repositories.get(repository, RepositoryConfig())
+    return Ground(
+        backend=settings.sandbox.backend,
+        image=known.image or settings.sandbox.image or "",
+        setup=known.setup,
+        devcontainer=known.devcontainer,
+    )
+
+
+async def _attempt(store: Store, wanted: str) -> tuple[TaskView, Attempt]:
+    """The task and the attempt that a person means."""
+    task, number = task_of(wanted)
+    view = await store.view(task if number else wanted)
+    if not number:
+        if not view.attempts:
+            raise ReplayError(f"task {view.task.id} was never worked on", "watch it: swarm follow")
+        return view, view.attempts[-1]
+    found = next((each for each in view.attempts if each.id == wanted), None)
+    if found is None:
+        raise TaskNotFoundError(f"task {view.task.id} has no attempt {wanted}", f"see them: swarm show {view.task.id}")
+    return view, found
+
+
+async def _base(workspace: Workspace, view: TaskView, attempt: Attempt, own: tuple[Step, ...]) -> str:
+    """The commit that the work stands on, which must be in the git folder. Raises ReplayError."""
+    told = [str(step.data["base"]) for step in own if step.kind == "sealed"]
+    sealed = await workspace.sealed_at(attempt.salvage) if attempt.salvage else None
+    for base in (*told, sealed.base if sealed else "", view.task.request.base_commit):
+        if base and await workspace.has(base):
+            return base
+    where = view.task.request.repository
+    mend = "run it on the host that worked on it, or where a task of that repository was worked on since"
+    raise ReplayError(f"the base of attempt {attempt.id} is not in this host's git folder of {where}", mend)

@@ -174,9 +174,18 @@ class AttemptRun:
             await self._workspace.take_pack(pack, commit)
 
         got = await self._parts.broker.mirror(mirror_request(self._task, have), take)
-        if wanted and got != wanted:
+        if wanted and got != wanted and not await self._workspace.has(wanted):
             raise BrokerError(f"the capability is for base {got}, the task for {wanted}", "submit the task again")
-        return got
+        return wanted or got
+
+    async def _require(self, base: str) -> None:
+        """Have the base here, also where another host had prepared for the work. Raises BrokerError."""
+        if await self._workspace.has(base):
+            return
+        got = await self._base()
+        if not await self._workspace.has(base):
+            why = f"the work stands on {base}, and what can be had is {got}"
+            raise BrokerError(why, "let it go on at the host that began it, or submit the task again")
 
     async def _draw(self) -> None:
         """The task's own right, where it came with a standing one: on the base as it is now."""
@@ -198,6 +207,7 @@ class AttemptRun:
         past = await self._past()
         self.ledger.heard(await self._store.budgets.standings(self._claim.attempt.id))
         try:
+            await self._require(base)
             async with self._phase(Phase.WORK), self._room(base) as room:
                 strategy = self._parts.strategy(self._claim.attempt.strategy)
                 bench = self._bench(room, past, await self._told())
@@ -365,7 +375,10 @@ class AttemptRun:
         return {"network": "model", "limits": limits.model_copy(update={"wall": longest})}
 
     async def _sealed(self) -> SealedTree:
-        sealed = await self._workspace.sealed_at(self._ref)
+        repository = self._task.request.repository
+        if self._store.shared and (snapshot := await self._store.snapshots.of(self._ref, repository)) is not None:
+            await self._require(snapshot.entry.base)
+        sealed = await found(self._workspace, self._store, repository, self._ref)
         if sealed is None:
             failure = f"the sealed tree under {self._ref} is gone from the daemon's git folder"
             raise LookupError(failure)

@@ -108,11 +108,13 @@ class Room:
             # A worker that was replaced must not put its tree over its successor's.
             await self.store.leases.check(self.claim)
             ref = salvage_ref(self.claim.attempt.id)
+            kept = Kept(ref, sealed.tree, self.sandbox.name)
             if not self.quota.knows(sealed):
                 await self.workspace.keep(ref, sealed, salvage_words(self.claim.attempt.id))
+                await self.store.snapshots.keep(self.claim, kept, sealed.pack, sealed.base)
                 self.quota.count(sealed)
             # The journal's line is written either way: what changed before it, and changed back, is saved as well.
-            await self.store.salvaged(self.claim, Kept(ref, sealed.tree, self.sandbox.name))
+            await self.store.salvaged(self.claim, kept)
             return sealed
 
     async def keep_beside(self) -> None:
@@ -127,8 +129,17 @@ class Room:
 
 
 async def found(workspace: Workspace, store: Store, repository: str, ref: str) -> SealedTree | None:
-    """What is kept under a reference: in the git folder or, where other hosts work too, in the database."""
-    return await workspace.sealed_at(ref)
+    """What is kept under a reference: as this host's git folder has it or, newer, a database that hosts share.
+
+    Raises WorkspaceError where the commit that it was made on is not here.
+    """
+    here = await workspace.sealed_at(ref)
+    there = await store.snapshots.of(ref, repository) if store.shared else None
+    if there is None or (here is not None and here.tree == there.entry.tree):
+        return here
+    sealed = await workspace.take_tree(there.pack, there.entry.base, there.entry.tree)
+    await workspace.keep(ref, sealed, salvage_words(there.entry.attempt))
+    return sealed
 
 
 async def keep_for_fork(

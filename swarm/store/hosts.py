@@ -57,7 +57,7 @@ class Hosts:
         """
 
         def act(connection: sa.Connection) -> tuple[Claim, ...]:
-            now = self._db.clock()
+            now = self._db.now(connection)
             query = sa.select(hosts).where(hosts.c.name == me.facts.name).with_for_update()
             before = connection.execute(query).one_or_none()
             if before is not None and before.home != me.home and before.beat > now - me.patience:
@@ -84,7 +84,7 @@ class Hosts:
         """
 
         def act(connection: sa.Connection) -> tuple[Order, ...] | None:
-            now = self._db.clock()
+            now = self._db.now(connection)
             mine = (hosts.c.name == me.facts.name, hosts.c.life == me.life)
             if connection.execute(hosts.update().where(*mine).values(beat=now)).rowcount == 0:
                 return None
@@ -110,7 +110,7 @@ class Hosts:
         """Every host that is known, by name."""
 
         def act(connection: sa.Connection) -> tuple[HostView, ...]:
-            now = self._db.clock()
+            now = self._db.now(connection)
             held: dict[str, list[str]] = {}
             for host, task in connection.execute(sa.select(tasks.c.host, tasks.c.id).where(BUSY)):
                 held.setdefault(host, []).append(task)

@@ -158,7 +158,7 @@ class Leases:
             self._let_go(connection, row, why)
             return None
         attempt = rows.open_attempt(connection, row)
-        values = {"fence": row.fence + 1, "host": host.name, "lease": self._db.clock() + host.lease}
+        values = {"fence": row.fence + 1, "host": host.name, "lease": self._db.now(connection) + host.lease}
         connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
         connection.execute(attempts.update().where(attempts.c.id == attempt.id).values(host=host.name))
         data = {"text": f"host {host.name} goes on delivering it", "reason": why}
@@ -172,7 +172,7 @@ class Leases:
             connection.execute(tasks.update().where(tasks.c.id == row.id).values(free))
             return TaskState.DELIVERING
         if row.cancelling:
-            conclude(connection, attempt, self._db.clock(), "cancelled by a person")
+            conclude(connection, attempt, self._db.now(connection), "cancelled by a person")
             moves.move(self._db, connection, row, TaskState.CANCELLED, "a person cancelled it", **free)
             return TaskState.CANCELLED
         to = TaskState.PAUSED if row.pausing else TaskState.QUEUED

@@ -12,18 +12,27 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 from httpx_sse import ServerSentEvent, aconnect_sse
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from swarm.answers import LARGEST_PAGE, PAGE, Change, MessageRequest, Page, RetryRequest, TaskFilter
+from swarm.answers import LARGEST_PAGE, PAGE, Change, MessageRequest, Page, ResumeRequest, RetryRequest, TaskFilter
 from swarm.errors import DaemonError, SwarmError, TaskError, TaskNotFoundError
+from swarm.scheduling.shown import (
+    BatchFault,
+    BatchRequest,
+    QueueView,
+    ScheduleRequest,
+    ScheduleRight,
+    ScheduleView,
+)
 from swarm.socket_client import HttpClient, over_socket, over_tcp
 from swarm.types import (
     DaemonHealth,
@@ -56,6 +65,8 @@ _TASKS = TypeAdapter(Page[TaskView])
 _STEPS = TypeAdapter(Page[Step])
 _MESSAGES = TypeAdapter(tuple[TaskMessage, ...])
 _HOSTS = TypeAdapter(tuple[HostView, ...])
+_SCHEDULES = TypeAdapter(tuple[ScheduleView, ...])
+_FAULTS = TypeAdapter(tuple[BatchFault, ...])
 _COUNTS = TypeAdapter(dict[TaskState, int])
 
 
@@ -71,8 +82,8 @@ class DaemonClient(HttpClient):
 
     Every method raises DaemonError when the daemon is not there or broken, and TaskError when it refuses the call; both
     carry the daemon's own words and its mend. ``timeout`` is in seconds and bounds each call but the streams. A call
-    whose connection breaks is made again where it does no harm: all that only look, every verb (the same again is
-    answered alike), and `submit` and `message` with a key or an id.
+    whose connection breaks is made again where it does no harm: all that only look, every verb but `retry` (the same
+    again is answered alike), and `submit` and `message` with a key or an id.
     """
 
     def __init__(self, where: Path | str, *, token: str = "", ca: Path | None = None, timeout: float = 30.0) -> None:
@@ -162,7 +173,7 @@ class DaemonClient(HttpClient):
             async for event in events:
                 yield _read(_CHANGE, event.data.encode())
 
-    # A person's verbs: each gives the same answer when it is said again
+    # A person's verbs: each but `retry`, which a queued task refuses, gives the same answer when it is said again
 
     async def cancel(self, task: str) -> TaskView:
         """Stop a task; what it left is kept in its salvage ref. A final task stays as it is."""
@@ -172,15 +183,16 @@ class DaemonClient(HttpClient):
         """Stop working on a task for now, its work kept; its place is given to others."""
         return await self._verb(task, "pause")
 
-    async def resume(self, task: str) -> TaskView:
-        """Go on with a paused task where it stood."""
-        return await self._verb(task, "resume")
+    async def resume(self, task: str, attempt: str | None = None) -> TaskView:
+        """Go on with a paused task where it stood, or with one that ended badly, from what ``attempt`` left."""
+        return await self._verb(task, "resume", ResumeRequest(attempt=attempt) if attempt else None)
 
     async def retry(self, task: str, capability: str | None = None) -> TaskView:
         """Put a task that ended badly back into the queue, under a new ``capability`` where the old one ran out.
 
         Raises TaskError for one that is running or delivered."""
-        return await self._verb(task, "retry", RetryRequest(capability=capability) if capability else None)
+        body = RetryRequest(capability=capability) if capability else None
+        return _read(_TASK, await self._post(f"/v1/tasks/{task}/retry", body, safe=False))
 
     async def fork(self, task: str, request: ForkRequest) -> TaskView:
         """A new task that goes on from where an attempt of another one stood."""
@@ -196,6 +208,48 @@ class DaemonClient(HttpClient):
     async def messages(self, task: str) -> tuple[TaskMessage, ...]:
         """What was said to a task's agent."""
         return _read(_MESSAGES, await self._get(f"/v1/tasks/{task}/messages"))
+
+    # The queue and what fills it
+
+    async def queue(self, limit: int = PAGE) -> QueueView:
+        """The head of the queue, and what holds it back."""
+        return QueueView.model_validate_json(await self._get("/v1/queue", [("limit", str(limit))]))
+
+    async def reset_breaker(self, name: str) -> None:
+        """Forget the failures of repository:NAME or image:NAME. Raises TaskNotFoundError where none is counted."""
+        await self._post(f"/v1/breakers/{quote(name, safe=':')}/reset", None, safe=True)
+
+    async def check(self, requests: Sequence[TaskRequest]) -> tuple[BatchFault, ...]:
+        """Why some of these tasks, 100 at most, would not be accepted; nothing is stored."""
+        return _FAULTS.validate_json(await self._post("/v1/batches", BatchRequest(tasks=tuple(requests)), safe=True))
+
+    async def schedules(self) -> tuple[ScheduleView, ...]:
+        """All schedules, by name."""
+        return _SCHEDULES.validate_json(await self._get("/v1/schedules"))
+
+    async def add_schedule(self, wanted: ScheduleRequest) -> ScheduleView:
+        """Have a task made again and again."""
+        return ScheduleView.model_validate_json(await self._post("/v1/schedules", wanted, safe=True))
+
+    async def schedule(self, name: str) -> ScheduleView:
+        """One schedule. Raises TaskNotFoundError."""
+        return ScheduleView.model_validate_json(await self._get(f"/v1/schedules/{name}"))
+
+    async def remove_schedule(self, name: str) -> None:
+        """Forget a schedule; the tasks that it made stay. Raises TaskNotFoundError."""
+        await self._call("DELETE", f"/v1/schedules/{name}")
+
+    async def pause_schedule(self, name: str) -> ScheduleView:
+        """Make no further runs of it."""
+        return ScheduleView.model_validate_json(await self._post(f"/v1/schedules/{name}/pause", None, safe=True))
+
+    async def resume_schedule(self, name: str, right: ScheduleRight | None = None) -> ScheduleView:
+        """Go on with it from now."""
+        return ScheduleView.model_validate_json(await self._post(f"/v1/schedules/{name}/resume", right, safe=True))
+
+    async def run_schedule(self, name: str) -> TaskView:
+        """Make a run now, in between. Raises TaskError where it is left out."""
+        return TaskView.model_validate_json(await self._post(f"/v1/schedules/{name}/run", None, safe=False))
 
     # Machinery
 

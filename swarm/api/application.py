@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from swarm.api import failures, fleet, pool, tasks
+from swarm.api import failures, fleet, pool, queue, tasks
 from swarm.api.desk import Desk
 from swarm.api.failures import Turned
 from swarm.api.guard import Guard
@@ -48,6 +48,17 @@ def application(desk: Desk) -> ASGIApp:
 
 def described(desk: Desk) -> FastAPI:
     """The routes and their description, with nobody in front."""
+    streams = Streams(desk)
+    return framed(
+        tasks.routes(desk, streams),
+        fleet.routes(desk, streams),
+        pool.routes(desk.servers),
+        queue.routes(desk),
+    )
+
+
+def framed(*routers: APIRouter) -> FastAPI:
+    """Some routes with all that is common to every one: how they are described, and what becomes of errors."""
     app = Api(
         title="Agent Swarm",
         version=importlib.metadata.version("agent-swarm"),
@@ -66,12 +77,7 @@ def described(desk: Desk) -> FastAPI:
             Exception: failures.broken,
         },
     )
-    streams = Streams(desk)
-    for router in (
-        tasks.routes(desk, streams),
-        fleet.routes(desk, streams),
-        pool.routes(desk.servers),
-    ):
+    for router in routers:
         app.include_router(router)
     return app
 

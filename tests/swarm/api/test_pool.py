@@ -21,17 +21,11 @@ from pool.router import Pool
 from pool.testing import pretend_vllm
 from pool.trip import Need
 from pool.types import ChatRequest, Message
-from swarm.api.application import described
-from swarm.api.desk import Desk
+from swarm.api.application import framed
+from swarm.api.pool import routes
 from swarm.errors import DaemonError
 from swarm.pool_client import DAEMON, PoolClient
 from swarm.serving import http_server
-
-
-def alone(pool: Any) -> Desk:
-    """A desk with nothing on it but a pool."""
-    nothing: Any = None
-    return Desk(nothing, nothing, nothing, nothing, nothing, nothing, servers=pool)
 
 
 @asynccontextmanager
@@ -42,7 +36,7 @@ async def door(path: Path, *endpoints: EndpointConfig) -> AsyncIterator[tuple[Po
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))
             listener.listen()
-            server = http_server(described(alone(pool)))
+            server = http_server(framed(routes(pool)))
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 async with PoolClient(path, DAEMON, "the daemon") as client:

@@ -73,6 +73,16 @@ class RetryRequest(Frozen):
     )
 
 
+class ResumeRequest(Frozen):
+    """What a resumption may name."""
+
+    attempt: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="the attempt whose work a task that ended goes on from; default: the last that left any",
+    )
+
+
 class MessageRequest(Frozen):
     """What a person tells a running agent."""
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response, StreamingResponse
 
-from swarm.answers import LARGEST_PAGE, MessageRequest, Page, PageQuery, RetryRequest, TaskFilter
+from swarm.answers import LARGEST_PAGE, MessageRequest, Page, PageQuery, ResumeRequest, RetryRequest, TaskFilter
 from swarm.api.desk import Caller, CallerOf, Desk
 from swarm.api.failures import Answers
 from swarm.api.streams import Streams
@@ -127,9 +127,10 @@ class TaskDoor:
         """Stop working on a task for now, its work kept; its place is given to others. A paused one stays paused."""
         return await self._desk.coordinator.pause(await self._moved(task, caller))
 
-    async def resume_task(self, task: TaskOf, caller: CallerOf) -> TaskView:
-        """Go on with a paused task where it stood."""
-        return await self._desk.coordinator.resume(await self._moved(task, caller))
+    async def resume_task(self, task: TaskOf, caller: CallerOf, wanted: ResumeRequest | None = None) -> TaskView:
+        """Go on with a paused task where it stood, or with one that ended badly, from an attempt that is named."""
+        attempt = wanted.attempt if wanted else None
+        return await self._desk.coordinator.resume(await self._moved(task, caller), attempt)
 
     async def retry_task(self, task: TaskOf, caller: CallerOf, wanted: RetryRequest | None = None) -> TaskView:
         """Put a task that ended badly back into the queue, its budget granted once more; under a new capability where

@@ -29,6 +29,8 @@ class Code(IntEnum):
     NEEDS_PERSON = 16
     CANCELLED = 17
     EXPIRED = 18
+    DIFFERENT = 20
+    CANNOT_REPLAY = 21
     UNEXPECTED = 70
     INTERRUPTED = 130
     PIPE = 141
@@ -54,6 +56,8 @@ MEANINGS: dict[Code, str] = {
     Code.NEEDS_PERSON: "task: a person has to decide",
     Code.CANCELLED: "task: cancelled",
     Code.EXPIRED: "task: nobody claimed it in time",
+    Code.DIFFERENT: "replay: another tree came out than was recorded",
+    Code.CANNOT_REPLAY: "replay: the attempt or the file cannot be replayed here",
     Code.UNEXPECTED: "a fault of this program; the message names a log",
     Code.INTERRUPTED: "Ctrl-C; a task that was watched goes on",
     Code.PIPE: "the reader of our output went away",

@@ -21,7 +21,7 @@ from swarm.client import DaemonClient
 from swarm.config import Settings
 from swarm.delivery import BrokerClient
 from swarm.errors import DaemonError, StoreError, TaskError
-from swarm.salvage.entries import Entry, known_only, with_view
+from swarm.salvage.entries import Entry, known_only, task_of, with_view
 from swarm.salvage.prune import Pruner
 from swarm.salvage.pruning import Fate
 from swarm.salvage.shelf import Found, Shelf
@@ -123,6 +123,23 @@ def apply(
 
 
 @app.command()
+def resume(ctx: typer.Context, wanted: Wanted, config: ConfigOption = None, json: JsonOption = False) -> None:
+    """Queue the task again, to go on from exactly this work and with all that its agent knew."""
+    settings = door.loaded(ctx, config).settings
+    entry = door.run(_one(settings, wanted))
+    if entry.kind == "left":
+        mend = f"take it into a checkout: swarm salvage apply {entry.id} --branch NAME"
+        raise TaskError(
+            f"{entry.id} was found beside the work of {entry.attempt}, and no attempt goes on from it", mend
+        )
+    task = door.ask(door.daemon(ctx, config), lambda client: client.resume(entry.task, entry.attempt))
+    if json:
+        screen.document(task.model_dump(mode="json"))
+    else:
+        screen.say("\n".join(view.summary(task)))
+
+
+@app.command()
 def prune(
     ctx: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only told what would go.")] = False,
@@ -194,6 +211,18 @@ async def _asked(settings: Settings, limit: int, *, every: bool) -> Sequence[Ent
         tasks = await client.tasks(None, min(limit, 1000))
     views = {task.task.id: task for task in tasks if every or task.state is not TaskState.DELIVERED}
     return [with_view(entry, views[entry.task]) for entry in known_only(views.values(), ())]
+
+
+async def _one(settings: Settings, wanted: str) -> Entry:
+    """The entry that is meant. Who may not look into the daemon's folder names an attempt in full."""
+    if not readable(settings):
+        task, number = task_of(wanted)
+        if not number:
+            require_readable(settings)
+        where = {"repository": "", "ref": f"refs/salvage/{wanted}", "at": 0.0}
+        return Entry.model_validate({"id": wanted, "kind": "attempt", "attempt": wanted, "task": task, **where})
+    async with opened(settings) as (shelf, _):
+        return await shelf.one(wanted)
 
 
 async def _shown(settings: Settings, wanted: str, *, diff: bool) -> tuple[Found, str]:

@@ -74,9 +74,9 @@ class Verbs(ABC):
             await self.park(view.task.id)
         return await self._store.view(view.task.id)
 
-    async def resume(self, task: str) -> TaskView:
+    async def resume(self, task: str, attempt: str | None = None) -> TaskView:
         """Let a paused task go on where it stood, or one that ended badly. Raises IllegalMoveError and TaskError."""
-        view = await self._store.verbs.resume(task)
+        view = await self._store.verbs.resume(task, attempt)
         self.wake()
         return view
 

@@ -113,16 +113,19 @@ class Verbs:
 
         return await self._db.do(act, ring=lambda view: view.task.id)
 
-    async def resume(self, task: str) -> TaskView:
+    async def resume(self, task: str, attempt: str | None = None) -> TaskView:
         """Let a paused task go on where it stood, or one that ended badly, its budget then granted once more.
 
-        Raises IllegalMoveError where there is nothing to go on with, and TaskError where no work was left.
+        ``attempt`` names the one whose work an ended task goes on from; else that is the last with any. Raises
+        IllegalMoveError where there is nothing to go on with, and TaskError where no work was left.
         """
 
         def act(connection: sa.Connection) -> TaskView:
             row = rows.locked(connection, task)
             state = S(row.state)
-            if state is S.RUNNING and row.pausing:
+            if attempt is not None:
+                self._go_on_from(connection, row, attempt)
+            elif state is S.RUNNING and row.pausing:
                 self._mark(connection, row, pausing=False)
             elif state is S.PAUSED:
                 why = lifecycle.why_legal(state, S.QUEUED)
@@ -194,9 +197,19 @@ class Verbs:
         update |= {name: value for name, value in given.items() if value is not None}
         return request.model_copy(update=update), continuing.source(connection, row.id, wanted.attempt)
 
-    def _go_on(self, connection: sa.Connection, row: Row) -> None:
+    def _go_on_from(self, connection: sa.Connection, row: Row, attempt: str) -> None:
+        """Queue a task that ended badly, from exactly what one of its attempts left."""
+        last = rows.last_attempt(connection, row.id)
+        if last is not None and last.ended is None and last.continues == attempt:
+            return  # it does already
+        if S(row.state) not in _GOES_ON | {S.REFUSED}:
+            why = f"task {row.id} is {row.state}: only one that ended badly goes on from an attempt that is named"
+            raise IllegalMoveError(why, f"a new task can go on from there: swarm fork {row.id}")
+        self._go_on(connection, row, attempt)
+
+    def _go_on(self, connection: sa.Connection, row: Row, attempt: str | None = None) -> None:
         """Queue a task that ended, with a new attempt that knows all that the last one did, and why that ended."""
-        source = continuing.source(connection, row.id, None)
+        source = continuing.source(connection, row.id, attempt)
         why = f"a person lets it go on from attempt {source.number}"
         said = f"Your work was ended: {row.reason or row.state}. You are asked to go on with it."
         add_message(self._db, connection, row.id, said, "")

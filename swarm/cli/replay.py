@@ -1,0 +1,120 @@
+"""`swarm export` and `swarm replay`: an attempt in one file, and whether it comes to the same tree again."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandbox.errors import WorkspaceError
+from swarm.cli import door, screen
+from swarm.cli.door import ConfigOption, JsonOption
+from swarm.cli.exits import Code
+from swarm.cli.salvage import opened, require_readable
+from swarm.cli.sandbox.given import settings_of
+from swarm.config import Settings, secrets_of
+from swarm.errors import ReplayError
+from swarm.replay import bundle
+from swarm.replay.making import ground_of, recording
+from swarm.replay.record import Recording
+from swarm.replay.replayer import Replayer
+from swarm.replay.verdict import Verdict, told
+from swarm.telemetry.redaction import Redactor
+from swarm.wiring import replaying
+
+app = typer.Typer()
+
+
+@app.command()
+def export(
+    ctx: typer.Context,
+    wanted: Annotated[str, typer.Argument(metavar="TASK", help="A task, whose last attempt is meant, or an attempt.")],
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default: ATTEMPT.tar.gz here.")] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write an attempt into one file: its journal without secrets, the base's files, and what it came to."""
+    settings = door.loaded(ctx, config).settings
+    recorded, objects = door.run(_recorded(settings, wanted, clean=True))
+    content = bundle.packed(recorded, objects)
+    path = out or Path(f"{recorded.attempt.id}.tar.gz")
+    bundle.write(path, content)
+    facts = {"file": str(path), "bytes": len(content), "attempt": recorded.attempt.id, "struck": recorded.struck}
+    if json:
+        screen.document(facts)
+        return
+    screen.say(f"{path} holds attempt {recorded.attempt.id} ({len(content)} bytes)")
+    screen.hint("it holds the repository's files as they were: give it to nobody who may not see those")
+    if recorded.struck:
+        screen.hint(f"what looked like a secret was struck out in {recorded.struck} places; a replay may differ there")
+
+
+@app.command()
+def replay(
+    ctx: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="TASK|FILE", help="A task, an attempt, or a file of swarm export.")],
+    diff: Annotated[bool, typer.Option("--diff", help="How the trees differ, as a unified diff.")] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Replay an attempt offline, with the recorded answers: 0 for the same tree, 20 for another, 21 where it cannot be.
+
+    Its commands really run, in a sandbox. A file of a stranger's is as hostile as any repository, and no more.
+    """
+    if Path(what).is_file() or "/" in what or what.endswith(".gz"):
+        settings = settings_of(ctx, config)
+        recorded, objects = bundle.read(Path(what))
+    else:
+        settings = door.loaded(ctx, config).settings
+        recorded, objects = door.run(_recorded(settings, what, clean=False))
+    _warn(settings, recorded)
+    verdict = door.run(_replayed(settings, recorded, objects))
+    if json:
+        screen.document(verdict.model_dump(mode="json"))
+    else:
+        _say(verdict, diff=diff)
+    if not verdict.same:
+        raise typer.Exit(Code.DIFFERENT)
+
+
+async def _recorded(settings: Settings, wanted: str, *, clean: bool) -> tuple[Recording, bytes]:
+    require_readable(settings)
+    async with opened(settings, needed=True) as (shelf, store):
+        assert store is not None  # noqa: S101 - it is needed; this tells mypy
+        recorded, objects = await recording(store, shelf, settings, wanted)
+        capability = (await store.task(recorded.task.id)).request.capability
+    if not clean:
+        return recorded, objects
+    redactor = Redactor({*secrets_of(settings), *([capability] if capability else [])})
+    return await asyncio.to_thread(bundle.redacted, recorded, redactor), objects
+
+
+async def _replayed(settings: Settings, recorded: Recording, objects: bytes) -> Verdict:
+    with tempfile.TemporaryDirectory(prefix="agent-swarm-replay-") as folder:
+        async with replaying(settings, Path(folder)) as means:
+            try:
+                return await Replayer(recorded, means).run(objects)
+            except WorkspaceError as error:
+                raise ReplayError(f"the objects of the recording cannot be used: {error}") from error
+
+
+def _warn(settings: Settings, recorded: Recording) -> None:
+    """Say what is another ground than it was recorded on: the first thing to look at where trees differ."""
+    here = ground_of(settings, recorded.task.request.repository)
+    for name in type(here).model_fields:
+        was, now = getattr(recorded.ground, name), getattr(here, name)
+        if was != now and "auto" not in {was, now}:
+            screen.hint(
+                f"the {name} of its sandboxes was {was or 'the default'!r} and is {now or 'the default'!r} here"
+            )
+
+
+def _say(verdict: Verdict, *, diff: bool) -> None:
+    screen.say("\n".join(told(verdict)))
+    if diff and verdict.diff:
+        screen.say(verdict.diff.rstrip("\n"))
+    elif verdict.diff:
+        screen.hint("see how the trees differ with --diff")

@@ -8,18 +8,19 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import Field, ValidationError
 
+from swarm.budgets.sums import remaining, total
 from swarm.delivery import BrokerClient, NoteState
 from swarm.errors import BrokerError, IllegalMoveError, SwarmError, TaskError, TaskNotFoundError
 from swarm.prompts import wanted_of_issue, wanted_of_pull
 from swarm.store.rows import Plan
 from swarm.store.store import Store
-from swarm.types import Budget, Frozen, Happening, Spent, TaskRequest, TaskState, TaskView
+from swarm.types import Frozen, Happening, TaskRequest, TaskState, TaskView
 
 WAIT = 25.0  # seconds that the broker may keep a question for events
 PAUSE = 0.2  # seconds between two questions, for a broker that does not wait
@@ -155,9 +156,15 @@ class Followup:
 
     async def _go_on(self, one: Happening) -> None:
         root = await self._store.task(one.task)
-        budget = left(root.budget, [view.spent for view in await self._store.lineage(root.id)])
+        again = f"{root.id[:28]}-f{one.number}"
+        kin = await self._store.lineage(root.id)
+        budget = remaining(root.budget, total(view.spent for view in kin))
         if budget is None:
             await self._say(root.request.capability, "waiting", "The budget of this task is spent.")
+            return
+        rounds = root.budget.rounds
+        if rounds is not None and len(kin) > rounds and all(view.task.id != again for view in kin):
+            await self._say(root.request.capability, "waiting", f"All {rounds} further rounds of it are spent.")
             return
         said = hashlib.sha256(f"{one.kind}\0{one.text}".encode()).hexdigest()[:12]
         request = TaskRequest(
@@ -171,7 +178,7 @@ class Followup:
             budget=budget,
             title=root.request.title,
             idempotency_key=f"{_FORGE}{root.id}:{one.number}:{said}",
-            task=f"{root.id[:28]}-f{one.number}",
+            task=again,
             follows=root.id,
         )
         await self._submit(request)
@@ -263,16 +270,6 @@ class Followup:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._file)
-
-
-def left(budget: Budget, spent: Sequence[Spent]) -> Budget | None:
-    """What a task and all that followed it leave of its budget; None if nothing is left. Attempts begin anew."""
-    steps = budget.steps - sum(one.steps for one in spent)
-    tokens = budget.tokens - sum(one.tokens for one in spent)
-    wall = budget.wall - sum(one.wall for one in spent)
-    if min(steps, tokens, wall) <= 0:
-        return None
-    return Budget(steps=steps, tokens=tokens, wall=wall, attempts=budget.attempts)
 
 
 def _read(file: Path) -> Memory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -99,6 +99,13 @@ def limits_of(budget: Frozen) -> dict[str, float]:
     """What of a budget has a limit, by the names of `Spent`."""
     found = ((name, getattr(budget, name, None)) for name, _ in LIMITS)
     return {name: float(limit) for name, limit in found if limit is not None}
+
+
+def together(budgets: Sequence[Frozen]) -> dict[str, float]:
+    """The limits of several budgets that are spent from together; what one of them does not limit has none."""
+    limits = [limits_of(budget) for budget in budgets]
+    shared = set(limits[0]).intersection(*limits[1:]) if limits else set()
+    return {name: sum(each[name] for each in limits) for name, _ in LIMITS if name in shared}
 
 
 def day_of(at: float) -> str:

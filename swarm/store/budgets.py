@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from swarm.budgets.scopes import FLEET, DayBudgets, Standing, day_of, limits_of, scopes_of, shut
+from swarm.budgets.scopes import FLEET, DayBudgets, Standing, day_of, limits_of, scopes_of, shut, together
 from swarm.budgets.sums import granted
 from swarm.store import sums
 from swarm.store.database import Database
@@ -125,18 +125,22 @@ def _spent(connection: sa.Connection, day: str, scopes: list[str] | None = None)
 def _lineage(connection: sa.Connection, root: str) -> Standing | None:
     """How the first task's budget stands over all that came of it; None where it is alone.
 
-    Each retry by a person, of whichever of them, grants it once more.
+    What a person asks for grants more: a retry of whichever of them the first one's once more, a fork its own.
     """
-    kin = sa.select(sa.func.count(), sa.func.sum(tasks.c.grants)).where(tasks.c.root == root)
-    many, grants = connection.execute(kin).one()
-    first = connection.execute(sa.select(tasks.c.budget).where(tasks.c.id == root)).scalar_one_or_none()
-    if many < 2 or first is None:
+    kin = sa.select(tasks.c.id, tasks.c.follows, tasks.c.grants, tasks.c.budget).where(tasks.c.root == root)
+    rows = connection.execute(kin).all()
+    first = next((row.budget for row in rows if row.id == root), None)
+    if len(rows) < 2 or first is None:
         return None
-    budget = granted(Budget.model_validate_json(first), 1 + int(grants) - many)
+    given = [
+        granted(Budget.model_validate_json(first if row.follows else row.budget), row.grants - bool(row.follows))
+        for row in rows
+        if row.grants > bool(row.follows)
+    ]
     columns = (sa.func.coalesce(sa.func.sum(attempts.c[name]), 0).label(name) for name in OWN)
     query = sa.select(*columns).join(tasks, tasks.c.id == attempts.c.task).where(tasks.c.root == root)
     row = connection.execute(query).one()
-    return Standing("lineage", limits_of(budget), Spent(**{name: _plain(getattr(row, name)) for name in OWN}))
+    return Standing("lineage", together(given), Spent(**{name: _plain(getattr(row, name)) for name in OWN}))
 
 
 def _plain(value: Any) -> float | int:

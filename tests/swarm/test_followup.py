@@ -11,7 +11,7 @@ import pytest
 
 from swarm.delivery import BrokerClient
 from swarm.errors import BrokerError, BrokerUnreachableError, TaskError
-from swarm.followup import Followup, left
+from swarm.followup import Followup
 from swarm.prompts import quoted, wanted_of_issue
 from swarm.scheduling.facts import HostFacts
 from swarm.store.rows import Plan
@@ -65,6 +65,7 @@ class Taken:
         self.broker = Told()
         self.cancelled: list[str] = []
         self.refuses = ""
+        self.limits = Budget()
         self.followup = self.again()
 
     def again(self) -> Followup:
@@ -77,14 +78,14 @@ class Taken:
     async def plan(self, request: TaskRequest) -> Plan:
         if self.refuses:
             raise TaskError(self.refuses)
-        return Plan(budget=request.budget or Budget(), tier="small", strategy="auto")
+        return Plan(budget=request.budget or self.limits, tier="small", strategy="auto")
 
     async def submit(self, request: TaskRequest, plan: Plan) -> tuple[TaskView, bool]:
         return await self.store.add(request, plan)
 
     async def cancel(self, task: str) -> TaskView:
         self.cancelled.append(task)
-        return await self.store.cancel(task)
+        return await self.store.verbs.cancel(task)
 
     async def tasks(self) -> list[str]:
         return sorted(view.task.id for view in await self.store.views(None, 100))
@@ -172,18 +173,26 @@ async def test_what_happens_to_a_pull_request_becomes_work_on_its_own_branch(tak
 
 
 async def test_the_budget_counts_over_all_that_followed(taken: Taken) -> None:
-    budget = Budget(steps=10, tokens=100, wall=50.0)
-    assert left(budget, [Spent(steps=4, tokens=10, wall=1.0), Spent(steps=5)]) == Budget(steps=1, tokens=90, wall=49.0)
-    assert left(budget, [Spent(steps=4), Spent(steps=6)]) is None
     taken.broker.happen("intake", text="x")
     await taken.followup.once()
     claim = await taken.store.queue.claim(HostFacts("here"))
     assert claim is not None
-    taken.store.spend(claim.attempt.id, Spent(steps=10**6, tokens=10**9, wall=1e6))
+    taken.store.budgets.spend(claim.attempt.id, Spent(steps=10**6, tokens=10**9, wall=1e6))
     taken.broker.happen("review", text="more")
     await taken.followup.once()
     assert await taken.tasks() == ["i5-abc"]
     assert taken.broker.said[-1][1:] == ("waiting", "The budget of this task is spent.")
+
+
+async def test_no_more_rounds_are_made_than_the_budget_has(taken: Taken) -> None:
+    taken.limits = Budget(rounds=1)
+    taken.broker.happen("intake", text="x")
+    first = taken.broker.happen("review", text="more")
+    await taken.followup.once()
+    taken.broker.happen("check", text="red")
+    await taken.followup.once()
+    assert await taken.tasks() == ["i5-abc", f"i5-abc-f{first.number}"]
+    assert taken.broker.said[-1][1:] == ("waiting", "All 1 further rounds of it are spent.")
 
 
 async def test_an_end_is_written_down_and_stops_what_still_works_on_it(taken: Taken) -> None:
@@ -232,7 +241,7 @@ async def test_how_far_it_is_is_told_once_per_change_and_then_no_more(taken: Tak
 async def test_a_task_that_ended_and_then_moved_after_all_is_told_of_again(taken: Taken) -> None:
     taken.broker.happen("intake", text="x")
     await taken.followup.once()
-    await taken.store.cancel("i5-abc")
+    await taken.store.verbs.cancel("i5-abc")
     await taken.followup.tell()
     taken.followup.tell_again(await taken.store.view("i5-abc"))
     await taken.again().tell()
@@ -255,7 +264,7 @@ async def test_a_word_that_fails_is_said_later_and_not_for_ever(taken: Taken) ->
     taken.followup._failures["i5-abc"] = (1, 0.0)
     await taken.followup.tell()
     assert [state for _, state, _ in taken.broker.said] == ["queued"]
-    await taken.store.cancel("i5-abc")
+    await taken.store.verbs.cancel("i5-abc")
     taken.followup._failures["i5-abc"] = (7, 0.0)
     taken.broker.errors = [BrokerError("expired")]
     await taken.followup.tell()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swarm.budgets.sums import granted, may_try_again, total
+from swarm.budgets.sums import granted, may_try_again, remaining, total
 from swarm.types import Budget, Spent
 
 
@@ -36,3 +36,11 @@ def test_a_budget_stored_before_it_had_all_its_limits_still_reads() -> None:
     old = Budget.model_validate_json('{"steps":3,"tokens":4,"wall":5.0,"attempts":1}')
     assert (old.gpu_seconds, old.money, old.idle, old.rounds) == (None, None, None, None)
     assert Spent.model_validate_json('{"steps":1,"tokens":2,"wall":3.0,"attempts":1}').money == 0.0
+
+
+def test_what_is_left_begins_its_attempts_anew_and_is_nothing_once_any_limit_is_reached() -> None:
+    budget = Budget(steps=10, tokens=100, wall=50.0, money=2.0, attempts=3)
+    spent = Spent(steps=9, tokens=10, wall=1.0, money=0.5, attempts=2, gpu_seconds=99.0)
+    assert remaining(budget, spent) == Budget(steps=1, tokens=90, wall=49.0, money=1.5, attempts=3)
+    assert remaining(budget, Spent(steps=10)) is None
+    assert remaining(budget, Spent(money=2.0)) is None

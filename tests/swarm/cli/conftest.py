@@ -377,7 +377,7 @@ class ScriptedRun:
         return Outcome(result=result, verdict=verdict)
 
     def _spend(self, spent: Spent) -> None:
-        self._store.spend(self._claim.attempt.id, spent)
+        self._store.budgets.spend(self._claim.attempt.id, spent)
 
     async def _record(self, kind: str, **data: object) -> None:
         await self._store.record(self._claim, kind, data)

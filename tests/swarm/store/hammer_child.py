@@ -27,7 +27,7 @@ async def work(address: Address, name: str) -> None:
                 await asyncio.sleep(0.05)
                 continue
             for number in range(1, LINES + 1):
-                store.spend(claim.attempt.id, Spent(steps=number, tokens=number * 10))
+                store.budgets.spend(claim.attempt.id, Spent(steps=number, tokens=number * 10))
                 await store.record(claim, "note", {"text": f"{name} {number}"})
             again = claim.attempt.number < 3
             end = Settlement(

@@ -174,7 +174,7 @@ async def test_what_was_spent_is_on_disk_before_any_later_line(where: Path | Add
     async with Store(where) as store, Store(where) as other:
         claim = await claimed(store)
         for count in range(1, 50):
-            store.spend(claim.attempt.id, Spent(steps=count, tokens=count, wall=count))
+            store.budgets.spend(claim.attempt.id, Spent(steps=count, tokens=count, wall=count))
         await store.record(claim, "note", {})
         spent = (await other.view("t1")).spent
         assert (spent.steps, spent.tokens) == (49, 49)

@@ -93,9 +93,6 @@ class Engine(Protocol):
         the run, and this one's flow sees CancelledError.
         """
 
-    async def recover(self, flow: Flow) -> None:
-        """Open, and adopt every unfinished run."""
-
     async def start(self, name: str) -> None:
         """Begin a run, once and for all; one that is there already is left as it is."""
 
@@ -148,6 +145,7 @@ class _Here:
     task: asyncio.Task[Any] | None = None
     stop: Ended | None = None
     lives: int = 1
+    adopted: bool = False
 
 
 class DbosEngine:
@@ -187,16 +185,15 @@ class DbosEngine:
             await self._destroy()
             raise _unusable(self._where, error) from error
 
-    async def recover(self, flow: Flow) -> None:
-        await self.open(flow)
-        await self.adopt(*(each.name for each in await self.runs()))
-
     async def start(self, name: str) -> None:
         if name not in self._here:
             await self._begin(name)
 
     async def run(self, name: str) -> Ended:
         here = self._here.get(name) or await self._begin(name)
+        while here.task is None and not here.ended.done():
+            await asyncio.wait({here.ended}, timeout=2 * POLL)
+            await self._look(name, here)  # another may have adopted it while it was on our queue
         ended = await asyncio.shield(here.ended)
         return await self._written(name, ended) if ended.how in {"done", "failed"} else ended
 
@@ -209,7 +206,7 @@ class DbosEngine:
             name, lives = status.workflow_id, _lives(status) + 1
             if _STATES[status.status] not in _UNFINISHED or name in self._here:
                 continue
-            self._here[name] = _Here(lives=lives)
+            self._here[name] = _Here(lives=lives, adopted=True)
             given_up = lives > self._lives
             await _ask(partial(DBOS.update_workflow_attributes_async, name, {"lives": lives, "given up": given_up}))
             if given_up:
@@ -283,17 +280,26 @@ class DbosEngine:
             raise RuntimeError("the engine is not open")
         here = self._here[name] = _Here()
         try:
-            status = await _ask(partial(_start, self._workflow, name))
+            await _ask(partial(_start, self._workflow, name))
+            await self._look(name, here)
         except BaseException:
             self._drop(name, here, Ended("parked"))
             raise
-        if here.task is None and (ended := self._standing(status)):
-            self._drop(name, here, ended)
         return here
 
-    def _standing(self, status: WorkflowStatus) -> Ended | None:
-        """What a run that was there before comes to; None for one that was begun by this very call."""
+    async def _look(self, name: str, here: _Here) -> None:
+        """Let a run go that does not begin here, since it ended, was parked, or is another's."""
+        if here.task is not None or here.ended.done():
+            return
+        (status,) = await _ask(partial(_list, workflow_ids=[name], load_output=True))
+        if here.task is None and (ended := self._standing(status, here)):
+            self._drop(name, here, ended)
+
+    def _standing(self, status: WorkflowStatus, here: _Here) -> Ended | None:
+        """What a run comes to that has not begun here; None where it is about to."""
         match _STATES[status.status]:
+            case "waiting" if here.adopted and status.queue_name == self._queue:
+                return None
             case "running" if status.executor_id == self._executor and status.workflow_id not in self._parked:
                 return None
             case "running" | "waiting":
@@ -406,10 +412,9 @@ async def _ask(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         raise sqlite.failed(error) from error
 
 
-async def _start(workflow: Flow, name: str) -> WorkflowStatus:
+async def _start(workflow: Flow, name: str) -> None:
     with SetWorkflowID(name):
-        handle = await DBOS.start_workflow_async(workflow, name)
-    return await handle.get_status()
+        await DBOS.start_workflow_async(workflow, name)
 
 
 async def _list(

@@ -15,6 +15,7 @@ from house import python_for_all
 pytest_plugins = [
     "tests.vllm_server",
     "tests.postgres_server",
+    "tests.contract.engine_stage",
     "tests.forges.git_server",
     "tests.forges.parts",
     "tests.forges.gitolite",

@@ -1,156 +1,136 @@
-"""What any durable engine must do, shown on the one that is used, with processes that are really killed."""
+"""What any durable engine must do, shown on the one that is used, on both of its databases."""
+
+from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sqlite3
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from swarm.config_database import Address
 from swarm.engine import DbosEngine, Ended, Flow
 from swarm.errors import StoreError
+from tests.contract.engine_stage import Where, counting, opened, reached
 
 pytestmark = pytest.mark.slow
 
 
-CHILD = Path(__file__).with_name("engine_child.py")
-PHASES = ("prepare", "work", "check", "deliver")
-
-
-@asynccontextmanager
-async def opened(path: Path, flow: Callable[[DbosEngine], Flow]) -> AsyncIterator[tuple[DbosEngine, tuple[str, ...]]]:
-    engine = DbosEngine(path)
-    left = await engine.recover(flow(engine))
-    try:
-        yield engine, left
-    finally:
-        await engine.close()
-
-
-def counting(seen: list[str], gate: asyncio.Event | None = None) -> Callable[[DbosEngine], Flow]:
-    """A flow of two phases that writes down what it runs; the second waits for the gate."""
-
-    def make(engine: DbosEngine) -> Flow:
-        async def flow(name: str) -> str:
-            async def first() -> str:
-                seen.append(f"{name} first")
-                return "1"
-
-            async def second() -> str:
-                seen.append(f"{name} second")
-                if gate is not None:
-                    await gate.wait()
-                return "2"
-
-            return await engine.phase("first", first) + await engine.phase("second", second)
-
-        return flow
-
-    return make
-
-
-async def start_child(folder: Path, hang: str = "") -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(sys.executable, str(CHILD), str(folder), "run-1", hang)
-
-
-async def until_logged(folder: Path, line: str) -> None:
-    async with asyncio.timeout(30):
-        while line not in lines(folder):  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.02)
-
-
-def lines(folder: Path) -> list[str]:
-    log = folder / "log"
-    return log.read_text().splitlines() if log.exists() else []
-
-
-async def killed_and_started_again(folder: Path, hang: str, line: str) -> list[str]:
-    """The lines that the second life wrote."""
-    child = await start_child(folder, hang)
-    await until_logged(folder, line)
-    os.kill(child.pid, signal.SIGKILL)
-    await child.wait()
-    before = len(lines(folder))
-    child = await start_child(folder)
-    assert await asyncio.wait_for(child.wait(), 30) == 0
-    return lines(folder)[before:]
-
-
-@pytest.mark.parametrize("phase", ["prepare", "check"])
-async def test_kill_inside_a_phase_runs_that_one_again_and_no_earlier_one(tmp_path: Path, phase: str) -> None:
-    second = await killed_and_started_again(tmp_path, phase, f"begin {phase}")
-    rest = PHASES[PHASES.index(phase) :]
-    assert [line for line in second if line.startswith("begin")] == [f"begin {name}" for name in rest]
-    assert second[-1] == "done run-1: PREPARE WORK CHECK DELIVER"
-    assert "left run-1" in second
-
-
-@pytest.mark.parametrize("phase", ["work"])
-async def test_kill_after_a_phase_does_not_run_it_again(tmp_path: Path, phase: str) -> None:
-    second = await killed_and_started_again(tmp_path, f"after {phase}", f"after {phase}")
-    assert f"begin {phase}" not in second
-    assert second[-1] == "done run-1: PREPARE WORK CHECK DELIVER"
-
-
-async def test_a_run_that_ended_is_answered_from_disk(tmp_path: Path) -> None:
+async def test_a_run_that_ended_is_answered_from_disk(engine_at: Where) -> None:
     seen: list[str] = []
-    async with opened(tmp_path / "e.db", counting(seen)) as (engine, _):
+    async with opened(engine_at, counting(seen)) as engine:
         assert await engine.run("a") == Ended("done", "12")
         assert await engine.run("a") == Ended("done", "12")
-    async with opened(tmp_path / "e.db", counting(seen)) as (engine, left):
-        assert left == ()
+    async with opened(engine_at, counting(seen)) as engine:
+        assert await engine.runs() == ()
+        await engine.adopt("a")
         assert await engine.run("a") == Ended("done", "12")
     assert seen == ["a first", "a second"]
 
 
-async def test_two_who_start_the_same_run_share_it(tmp_path: Path) -> None:
+async def test_two_who_start_the_same_run_share_it(engine_at: Where) -> None:
     seen: list[str] = []
-    async with opened(tmp_path / "e.db", counting(seen)) as (engine, _):
+    async with opened(engine_at, counting(seen)) as engine:
+        await engine.start("a")
         both = await asyncio.gather(engine.run("a"), engine.run("a"))
     assert both == [Ended("done", "12")] * 2
     assert seen == ["a first", "a second"]
 
 
-async def test_a_cancelled_run_stays_cancelled(tmp_path: Path) -> None:
+async def test_a_cancelled_run_stays_cancelled(engine_at: Where) -> None:
     seen: list[str] = []
-    async with opened(tmp_path / "e.db", counting(seen, asyncio.Event())) as (engine, _):
+    async with opened(engine_at, counting(seen, asyncio.Event())) as engine:
         run = asyncio.create_task(engine.run("a"))
-        await reached(seen, "a second")
+        await reached(lambda: "a second" in seen)
         await engine.cancel("a")
         assert (await run).how == "cancelled"
-    async with opened(tmp_path / "e.db", counting(seen)) as (engine, left):
-        assert left == ()
+    async with opened(engine_at, counting(seen)) as engine:
+        assert await engine.runs() == ()
+        await engine.adopt("a")
         assert (await engine.run("a")).how == "cancelled"
     assert seen == ["a first", "a second"]
 
 
-async def test_a_parked_run_goes_on_in_the_next_life(tmp_path: Path) -> None:
+async def test_a_parked_run_goes_on_in_the_next_life(engine_at: Where) -> None:
     seen: list[str] = []
-    async with opened(tmp_path / "e.db", counting(seen, asyncio.Event())) as (engine, _):
+    async with opened(engine_at, counting(seen, asyncio.Event())) as engine:
         run = asyncio.create_task(engine.run("a"))
-        await reached(seen, "a second")
+        await reached(lambda: "a second" in seen)
         await engine.park("a")
         assert (await run).how == "parked"
-        assert await engine.unfinished() == ("a",)
-    async with opened(tmp_path / "e.db", counting(seen)) as (engine, left):
-        assert left == ("a",)
+        assert [each.name for each in await engine.runs()] == ["a"]
+    async with opened(engine_at, counting(seen)) as engine:
+        await engine.adopt("a")
         assert await engine.run("a") == Ended("done", "12")
     assert seen == ["a first", "a second", "a second"]
 
 
-async def test_closing_parks_what_still_runs(tmp_path: Path) -> None:
+async def test_a_parked_run_goes_on_in_the_same_life_once_it_is_adopted(engine_at: Where) -> None:
     seen: list[str] = []
-    async with opened(tmp_path / "e.db", counting(seen, asyncio.Event())) as (engine, _):
+    gate = asyncio.Event()
+    async with opened(engine_at, counting(seen, gate)) as engine:
         run = asyncio.create_task(engine.run("a"))
-        await reached(seen, "a second")
+        await reached(lambda: "a second" in seen)
+        await engine.park("a")
+        assert (await run).how == "parked"
+        assert (await engine.run("a")).how == "parked"
+        gate.set()
+        await engine.adopt("a")
+        assert await engine.run("a") == Ended("done", "12")
+    assert seen == ["a first", "a second", "a second"]
+
+
+async def test_parking_ends_the_count_of_lives(engine_at: Where) -> None:
+    seen: list[str] = []
+    for _ in range(4):
+        async with opened(engine_at, counting(seen, asyncio.Event()), lives=2) as engine:
+            await engine.adopt("a")
+            run = asyncio.create_task(engine.run("a"))
+            await reached(lambda: seen.count("a second") > 0)
+        assert (await run).how == "parked"
+        seen.remove("a second")
+
+
+async def test_parking_what_was_adopted_and_has_not_begun_leaves_it_to_others(engine_at: Where) -> None:
+    seen: list[str] = []
+    async with opened(engine_at, counting(seen, asyncio.Event())) as engine:
+        await engine.start("a")
+        await reached(lambda: "a second" in seen)
+    async with opened(engine_at, counting(seen)) as engine:
+        await engine.adopt("a")
+        await engine.park("a")
+        await asyncio.sleep(2.5)  # by then it was taken from the queue
+        assert seen == ["a first", "a second"]
+        await engine.adopt("a")
+        await engine.adopt("a")
+        assert await engine.run("a") == Ended("done", "12")
+    assert seen == ["a first", "a second", "a second"]
+
+
+async def test_closing_parks_what_still_runs(engine_at: Where) -> None:
+    seen: list[str] = []
+    async with opened(engine_at, counting(seen, asyncio.Event())) as engine:
+        run = asyncio.create_task(engine.run("a"))
+        await reached(lambda: "a second" in seen)
     assert (await run).how == "parked"
 
 
-async def test_the_flow_sees_the_cancellation_and_may_tidy_up(tmp_path: Path) -> None:
+async def test_what_an_earlier_life_left_stands_still_until_it_is_adopted(engine_at: Where) -> None:
+    seen: list[str] = []
+    async with opened(engine_at, counting(seen, asyncio.Event())) as engine:
+        await engine.start("a")
+        await reached(lambda: "a second" in seen)
+    async with opened(engine_at, counting(seen)) as engine:
+        await asyncio.sleep(2.5)
+        assert seen == ["a first", "a second"]
+        assert (await engine.run("a")).how == "lost"
+        (left,) = await engine.runs()
+        assert (left.name, left.state, left.lives) == ("a", "running", 1)
+
+
+async def test_the_flow_sees_the_cancellation_and_may_tidy_up(engine_at: Where) -> None:
     tidied: list[str] = []
     begun = asyncio.Event()
 
@@ -169,7 +149,7 @@ async def test_the_flow_sees_the_cancellation_and_may_tidy_up(tmp_path: Path) ->
 
         return flow
 
-    async with opened(tmp_path / "e.db", make) as (engine, _):
+    async with opened(engine_at, make) as engine:
         run = asyncio.create_task(engine.run("a"))
         await asyncio.wait_for(begun.wait(), 30)
         await engine.cancel("a")
@@ -177,7 +157,7 @@ async def test_the_flow_sees_the_cancellation_and_may_tidy_up(tmp_path: Path) ->
     assert tidied == ["a"]
 
 
-async def test_a_flow_that_raises_fails_once_and_for_all(tmp_path: Path) -> None:
+async def test_a_flow_that_raises_fails_once_and_for_all(engine_at: Where) -> None:
     tries: list[str] = []
 
     def make(engine: DbosEngine) -> Flow:
@@ -188,53 +168,225 @@ async def test_a_flow_that_raises_fails_once_and_for_all(tmp_path: Path) -> None
         return flow
 
     for _ in range(2):
-        async with opened(tmp_path / "e.db", make) as (engine, left):
+        async with opened(engine_at, make) as engine:
+            assert await engine.runs() == ()
+            await engine.adopt("a")
             ended = await engine.run("a")
             assert ended.how == "failed"
             assert "no such luck" in ended.value
-            assert left == ()
     assert tries == ["a"]
 
 
-async def test_many_runs_at_once_keep_their_values_apart(tmp_path: Path) -> None:
+async def test_many_runs_at_once_keep_their_values_apart(engine_at: Where) -> None:
     seen: list[str] = []
-    async with opened(tmp_path / "e.db", counting(seen)) as (engine, _):
+    async with opened(engine_at, counting(seen)) as engine:
         ended = await asyncio.gather(*(engine.run(f"run-{number}") for number in range(20)))
     assert {each.value for each in ended} == {"12"}
     assert len(seen) == len(set(seen)) == 40
+
+
+async def test_runs_are_listed_by_how_they_stand(engine_at: Where) -> None:
+    seen: list[str] = []
+    async with opened(engine_at, counting(seen, asyncio.Event())) as engine:
+        for name in ("a", "b"):
+            await engine.start(name)
+        await reached(lambda: {"a second", "b second"} <= set(seen))
+        await engine.cancel("a")
+        assert [(each.name, each.state) for each in await engine.runs()] == [("b", "running")]
+        assert [each.name for each in await engine.runs("cancelled")] == ["a"]
+        assert [each.name for each in await engine.runs("running", "cancelled", limit=1)] == ["a"]
+        assert await engine.runs("done", "failed", "waiting") == ()
+
+
+def waiting(seen: list[str], seconds: float) -> Callable[[DbosEngine], Flow]:
+    """A flow that waits for two signals between its phases."""
+
+    def make(engine: DbosEngine) -> Flow:
+        async def flow(name: str) -> str:
+            async def first() -> str:
+                seen.append("first")
+                return "1"
+
+            got = [await engine.phase("first", first)]
+            for _ in range(2):
+                seen.append("waiting")
+                got.append(str(await engine.wait("broker", seconds)))
+            return " ".join(got)
+
+        return flow
+
+    return make
+
+
+async def test_a_signal_wakes_a_waiting_run_once(engine_at: Where) -> None:
+    async with opened(engine_at, waiting([], 1.0)) as engine:
+        run = asyncio.create_task(engine.run("a"))
+        await engine.start("a")
+        assert await engine.signal("a", "broker", "back")
+        assert await engine.signal("a", "other", "never heard")
+        assert await run == Ended("done", "1 back None")
+
+
+async def test_a_signal_that_came_while_nobody_lived_is_heard_and_the_wait_is_not_begun_anew(engine_at: Where) -> None:
+    seen: list[str] = []
+    async with opened(engine_at, waiting(seen, 30)) as engine:
+        await engine.start("a")
+        await reached(lambda: "waiting" in seen)
+    async with opened(engine_at, waiting(seen, 30)) as engine:
+        assert await engine.signal("a", "broker", "one")
+        await engine.adopt("a")
+        await reached(lambda: seen.count("waiting") == 3)
+    async with opened(engine_at, waiting(seen, 30)) as engine:
+        assert await engine.signal("a", "broker", "two")
+        await engine.adopt("a")
+        assert await engine.run("a") == Ended("done", "1 one two")
+    assert seen.count("first") == 1
+
+
+async def test_a_signal_to_nobody_is_told(engine_at: Where) -> None:
+    async with opened(engine_at, counting([])) as engine:
+        assert not await engine.signal("nobody", "broker", "back")
+
+
+async def test_a_timer_counts_from_when_it_was_first_reached(engine_at: Where) -> None:
+    at: list[float] = []
+
+    def make(engine: DbosEngine) -> Flow:
+        async def flow(name: str) -> str:
+            at.append(time.monotonic())
+            await engine.timer(3.0)
+            await engine.timer(0)
+            at.append(time.monotonic())
+            return ""
+
+        return flow
+
+    async with opened(engine_at, make) as engine:
+        await engine.start("a")
+        await asyncio.sleep(1.0)
+    async with opened(engine_at, make) as engine:
+        await engine.adopt("a")
+        assert (await engine.run("a")).how == "done"
+    assert at[2] - at[0] >= 3.0
+    assert at[2] - at[1] < 3.0
+
+
+async def test_what_is_not_ours_any_more_begins_no_phase(engine_at: Where) -> None:
+    seen: list[str] = []
+    ours = {"a"}
+
+    async def asked(name: str) -> bool:
+        return name in ours
+
+    engine = DbosEngine(engine_at)
+    gate = asyncio.Event()
+    await engine.open(counting(seen, gate)(engine), asked)
+    run = asyncio.create_task(engine.run("a"))
+    await reached(lambda: "a second" in seen)
+    ours.clear()
+    gate.set()
+    assert await run == Ended("lost")
+    assert [each.name for each in await engine.runs()] == ["a"]
+    await engine.adopt("a")
+    assert await engine.run("a") == Ended("lost")
+    assert seen == ["a first", "a second"]
+    await engine.close()
+
+
+async def test_calls_that_a_flow_makes_of_the_engine_are_no_steps_of_it(engine_at: Where) -> None:
+    """Else the run could not be replayed once these calls are others."""
+    tries: list[str] = []
+
+    def make(engine: DbosEngine) -> Flow:
+        async def flow(name: str) -> str:
+            async def act() -> str:
+                return "x"
+
+            if not tries:
+                await engine.runs()
+                await engine.signal("nobody", "t", "v")
+                await engine.cancel("nobody")
+            tries.append(name)
+            value = await engine.phase("only", act)
+            if len(tries) == 1:
+                await asyncio.Event().wait()
+            return value
+
+        return flow
+
+    async with opened(engine_at, make) as engine:
+        await engine.start("a")
+        await asyncio.sleep(0.7)
+    async with opened(engine_at, make) as engine:
+        await engine.adopt("a")
+        assert await engine.run("a") == Ended("done", "x")
+
+
+async def test_threads_are_there_for_others_after_it_closed(engine_at: Where) -> None:
+    async with opened(engine_at, counting([])) as engine:
+        await engine.run("a")
+        assert await asyncio.to_thread(lambda: 1) == 1
+    assert await asyncio.to_thread(lambda: 2) == 2
+
+
+async def test_cancelling_a_run_that_never_began_is_harmless(engine_at: Where) -> None:
+    async with opened(engine_at, counting([])) as engine:
+        await engine.cancel("never")
+        await engine.park("never")
+        await engine.adopt("never")
+        assert await engine.runs() == ()
 
 
 async def test_a_damaged_file_is_told_with_a_mend(tmp_path: Path) -> None:
     (tmp_path / "e.db").write_bytes(b"this is no database at all" * 400)
     engine = DbosEngine(tmp_path / "e.db")
     with pytest.raises(StoreError, match="cannot be used") as told:
-        await engine.recover(counting([])(engine))
+        await engine.open(counting([])(engine))
     assert "mv " in told.value.mend
 
 
-async def test_threads_are_there_for_others_after_it_closed(tmp_path: Path) -> None:
-    async with opened(tmp_path / "e.db", counting([])) as (engine, _):
-        await engine.run("a")
-        assert await asyncio.to_thread(lambda: 1) == 1
-    assert await asyncio.to_thread(lambda: 2) == 2
+@pytest.mark.postgres
+async def test_a_refused_login_is_told_without_the_password(postgres: Address) -> None:
+    engine = DbosEngine(Address(postgres.url, "wrong-password"))
+    with pytest.raises(StoreError, match="does not take the password") as told:
+        await engine.open(counting([])(engine))
+    assert "wrong-password" not in str(told.value) + told.value.mend
 
 
-async def test_cancelling_a_run_that_never_began_is_harmless(tmp_path: Path) -> None:
-    async with opened(tmp_path / "e.db", counting([])) as (engine, _):
-        await engine.cancel("never")
-        assert await engine.unfinished() == ()
-
-
-async def test_the_file_has_a_write_ahead_log(tmp_path: Path) -> None:
-    async with opened(tmp_path / "e.db", counting([])) as (engine, _):
+async def test_the_file_has_a_write_ahead_log_and_is_private(tmp_path: Path) -> None:
+    async with opened(tmp_path / "e.db", counting([])) as engine:
         await engine.run("a")
         with sqlite3.connect(tmp_path / "e.db") as connection:
             mode = connection.execute("PRAGMA journal_mode").fetchone()
         connection.close()
     assert mode == ("wal",)
+    assert (tmp_path / "e.db").stat().st_mode & 0o077 == 0
 
 
-async def reached(seen: list[str], line: str) -> None:
-    async with asyncio.timeout(10):
-        while line not in seen:  # noqa: ASYNC110 - a plain list is enough for a test
-            await asyncio.sleep(0.01)
+async def test_runs_of_the_released_version_are_taken_over(tmp_path: Path) -> None:
+    """The file was made by version 0.1 of this project, killed in the middle of its run's second phase."""
+    with sqlite3.connect(tmp_path / "e.db") as connection:
+        connection.executescript((Path(__file__).parent / "released" / "engine-attempt-1.sql").read_text())
+    connection.close()
+    begun: list[str] = []
+
+    def make(engine: DbosEngine) -> Flow:
+        async def flow(name: str) -> str:
+            values = []
+            for phase in ("prepare", "work", "check", "deliver"):
+
+                async def act(phase: str = phase) -> str:
+                    begun.append(phase)
+                    return phase
+
+                values.append(await engine.phase(phase, act))
+            return " ".join(values)
+
+        return flow
+
+    async with opened(tmp_path / "e.db", make) as engine:
+        assert [each.name for each in await engine.runs()] == ["interrupted"]
+        await engine.adopt("interrupted", "done")
+        assert await engine.run("done") == Ended("done", "PREPARE WORK CHECK DELIVER")
+        assert await engine.run("interrupted") == Ended("done", "PREPARE work check deliver")
+    assert begun == ["work", "check", "deliver"]

@@ -45,10 +45,11 @@ EVERYTHING = ""  # what a bell calls all tasks together
 
 def append(connection: sa.Connection, step: Step) -> Step:
     """Write one line inside the caller's transaction; its number is the next of its task, whatever it came with."""
-    last = sa.select(sa.func.coalesce(sa.func.max(steps.c.seq), 0)).where(steps.c.task == step.task)
-    numbered = step.model_copy(update={"seq": connection.execute(last).scalar_one() + 1})
-    values = numbered.model_dump(exclude={"data"}) | {"data": encode(step.data)}
-    connection.execute(steps.insert().values(values))
+    # One statement: on a shared database another host's line may come between two. Whoever is second is run again.
+    last = sa.select(sa.func.coalesce(sa.func.max(steps.c.seq), 0)).where(steps.c.task == step.task).scalar_subquery()
+    values = {"task": step.task, "attempt": step.attempt, "at": step.at, "kind": step.kind, "data": encode(step.data)}
+    written = steps.insert().values(**values, seq=last + 1).returning(steps.c.seq)
+    numbered = step.model_copy(update={"seq": connection.execute(written).scalar_one()})
     if step.kind == "state":
         connection.execute(changes.insert().values(task=step.task, seq=numbered.seq, at=step.at))
     return numbered

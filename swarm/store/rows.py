@@ -194,8 +194,9 @@ def exactly(connection: sa.Connection, task: str) -> Row:
 
 def locked(connection: sa.Connection, task: str) -> Row:
     """`row_of`, which nobody else changes until this transaction ends."""
-    name = row_of(connection, task).id
-    return connection.execute(sa.select(tasks).where(tasks.c.id == name).with_for_update()).one()
+    query = sa.select(tasks).with_for_update()
+    row = connection.execute(query.where(tasks.c.id == task)).one_or_none()
+    return row or connection.execute(query.where(tasks.c.id == row_of(connection, task).id)).one()
 
 
 def held(connection: sa.Connection, claim: Claim) -> Row:

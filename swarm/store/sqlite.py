@@ -22,10 +22,10 @@ def open_engine(path: Path, *, reading: bool = False) -> sa.Engine:
     Raises StoreError for a file that is damaged or too new, and when reading for one that is absent or too old.
     """
     if reading:
-        engine = sa.create_engine(f"sqlite:///file:{_escaped(path)}?mode=ro&uri=true")
+        engine = sa.create_engine(f"sqlite:///file:{_escaped(path)}?mode=ro&uri=true", hide_parameters=True)
     else:
         keep_private(path)
-        engine = sa.create_engine(f"sqlite:///{path}")
+        engine = sa.create_engine(f"sqlite:///{path}", hide_parameters=True)
     event.listen(engine, "connect", partial(_configure, reading=reading))
     event.listen(engine, "begin", partial(_begin, how="DEFERRED" if reading else "IMMEDIATE"))
     try:

@@ -35,15 +35,18 @@ from swarm.scheduling.shown import (
 )
 from swarm.socket_client import HttpClient, over_socket, over_tcp
 from swarm.types import (
+    BudgetsView,
     DaemonHealth,
     DaemonStatus,
     Failure,
+    FleetTimes,
     ForkRequest,
     HostView,
     Step,
     TaskMessage,
     TaskRequest,
     TaskState,
+    TaskTimes,
     TaskView,
 )
 
@@ -67,6 +70,9 @@ _MESSAGES = TypeAdapter(tuple[TaskMessage, ...])
 _HOSTS = TypeAdapter(tuple[HostView, ...])
 _SCHEDULES = TypeAdapter(tuple[ScheduleView, ...])
 _FAULTS = TypeAdapter(tuple[BatchFault, ...])
+_TASK_TIMES = TypeAdapter(TaskTimes)
+_TIMES = TypeAdapter(FleetTimes)
+_BUDGETS = TypeAdapter(BudgetsView)
 _COUNTS = TypeAdapter(dict[TaskState, int])
 
 
@@ -250,6 +256,21 @@ class DaemonClient(HttpClient):
     async def run_schedule(self, name: str) -> TaskView:
         """Make a run now, in between. Raises TaskError where it is left out."""
         return TaskView.model_validate_json(await self._post(f"/v1/schedules/{name}/run", None, safe=False))
+
+    # Where time and money went
+
+    async def task_time(self, task: str) -> TaskTimes:
+        """Where the time of a task went. Raises TaskNotFoundError and DaemonError."""
+        return _read(_TASK_TIMES, await self._get(f"/v1/tasks/{quote(task, safe='')}/time"))
+
+    async def times(self, days: int = 7, repository: str | None = None) -> FleetTimes:
+        """Where the time of all tasks went, by day. Raises DaemonError."""
+        asked = {"days": str(days)} | ({} if repository is None else {"repository": repository})
+        return _read(_TIMES, await self._get("/v1/times", asked))
+
+    async def budgets(self) -> BudgetsView:
+        """What was spent today, and what may be. Raises DaemonError."""
+        return _read(_BUDGETS, await self._get("/v1/budgets"))
 
     # Machinery
 

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from swarm.api import failures, fleet, pool, queue, tasks
+from swarm.api import failures, fleet, pool, queue, spending, tasks
 from swarm.api.desk import Desk
 from swarm.api.failures import Turned
 from swarm.api.guard import Guard
@@ -54,6 +54,7 @@ def described(desk: Desk) -> FastAPI:
         fleet.routes(desk, streams),
         pool.routes(desk.servers),
         queue.routes(desk),
+        spending.routes(desk),
     )
 
 

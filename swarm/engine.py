@@ -110,7 +110,10 @@ class Engine(Protocol):
         """
 
     async def phase(self, name: str, act: Act) -> str:
-        """Inside a flow: what ``act`` returned, now or in an earlier life. Each name once a run, in the same order."""
+        """Inside a flow: what ``act`` returned, now or in an earlier life. Each name once a run, in the same order.
+
+        What ``act`` raises is not kept, and a flow that sees it must end: by raising it on, or by being parked.
+        """
 
     async def wait(self, topic: str, seconds: float) -> str | None:
         """Inside a flow, outside of its phases: the next signal on a topic; None when none came.
@@ -219,15 +222,25 @@ class DbosEngine:
 
     async def phase(self, name: str, act: Act) -> str:
         run = _running()
+        raised: list[Exception] = []
 
         async def step() -> str:
             await self._require_ours(run)
-            value = await act()
+            try:
+                value = await act()
+            except Exception as error:
+                raised.append(error)
+                raise asyncio.CancelledError from error  # DBOS would keep any other, and raise it in each later life
             await self._require_ours(run)
             return value
 
-        with self._owned(run):
-            value: str = await DBOS.run_step_async(StepOptions(name=name), step)
+        try:
+            with self._owned(run):
+                value: str = await DBOS.run_step_async(StepOptions(name=name), step)
+        except asyncio.CancelledError:
+            if raised:
+                raise raised[0] from None
+            raise
         return value
 
     async def wait(self, topic: str, seconds: float) -> str | None:

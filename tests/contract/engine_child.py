@@ -1,10 +1,10 @@
 """A process that runs durable flows and may be killed in it: python engine_child.py PLAN.JSON.
 
 The plan: ``folder`` for the log and the files that it waits for, ``where`` the database is, ``who`` this is, ``runs``
-to see through; ``host`` (default: who); ``adopt``: take them over first; ``hang``: a phase to stop in, or "after PHASE"
-(until the file ``go-WHO`` is there); ``die``: a phase to end the process in; ``owner``: a file that names whose the runs
-are, asked as a lease is; ``begin``: a file to wait for before the runs are taken; ``slow``: seconds of each phase;
-``lives``: as in DbosEngine.
+to see through; ``host`` (default: who); ``adopt``: take them over first; ``hang``: a phase to stop in, or "after
+PHASE", until the file ``go-WHO`` is there; ``die``: a phase to end the process in; ``owner``: a file that names whose
+the runs are, asked as a lease is; ``begin``: a file to wait for before the runs are taken; ``slow``: seconds of each
+phase; ``lives``: as in DbosEngine.
 """
 
 import asyncio

@@ -177,6 +177,34 @@ async def test_a_flow_that_raises_fails_once_and_for_all(engine_at: Where) -> No
     assert tries == ["a"]
 
 
+async def test_what_a_phase_raised_is_not_remembered_by_a_run_that_parked_itself(engine_at: Where) -> None:
+    """The store's database may be away in the middle of a phase; that is no result of it."""
+    tries: list[str] = []
+
+    def make(engine: DbosEngine) -> Flow:
+        async def flow(name: str) -> str:
+            async def act() -> str:
+                tries.append(name)
+                if len(tries) == 1:
+                    raise StoreError("it is away")
+                return "worked"
+
+            try:
+                return await engine.phase("only", act)
+            except StoreError:
+                await engine.park(name)
+                await asyncio.sleep(0)
+                raise
+
+        return flow
+
+    async with opened(engine_at, make) as engine:
+        assert await engine.run("a") == Ended("parked")
+    async with opened(engine_at, make) as engine:
+        await engine.adopt("a")
+        assert await engine.run("a") == Ended("done", "worked")
+
+
 async def test_many_runs_at_once_keep_their_values_apart(engine_at: Where) -> None:
     seen: list[str] = []
     async with opened(engine_at, counting(seen)) as engine:

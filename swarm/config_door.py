@@ -6,7 +6,6 @@ import ipaddress
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -17,6 +16,7 @@ from swarm.types import Frozen
 
 TOKEN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"  # noqa: S105  # a pattern; what names a token may have
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):(\d{1,5})")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 class TokenConfig(Frozen):
@@ -40,10 +40,8 @@ class TcpConfig(Frozen):
     plain: bool = Field(
         default=False, description="answer without TLS; on a loopback address only, as behind a proxy of this machine"
     )
-    hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}$")], ...] = Field(
-        default=(),
-        max_length=50,
-        description="names by which callers reach it; addresses and localhost always do",
+    hosts: tuple[str, ...] = Field(
+        default=(), max_length=50, description="names by which callers reach it; addresses and localhost always do"
     )
     tokens: Path | None = Field(
         default=None, description="file that swarm token writes; default: tokens.json in daemon.state"
@@ -90,6 +88,10 @@ def tcp_misfits(tcp: TcpConfig | None, tokens: tuple[TokenConfig, ...]) -> Itera
     except ValueError as error:
         yield Problem(key="daemon.tcp.address", line=None, message=f'{error}; write it as "0.0.0.0:7420"')
         return
+    for number, name in enumerate(tcp.hosts):
+        if not _HOST.fullmatch(name):
+            words = f'"{name[:60]}" is no host\'s name; write it without a scheme and a port'
+            yield Problem(key=dotted(("daemon", "tcp", "hosts", number)), line=None, message=words)
     if (tcp.certificate is None) != (tcp.key is None):
         yield Problem(key="daemon.tcp", line=None, message="certificate and key belong together; give both")
     elif tcp.certificate is None and not (tcp.plain and loopback(host)):

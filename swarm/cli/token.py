@@ -10,6 +10,7 @@ from swarm import tokens
 from swarm.answers import Role
 from swarm.cli import door, screen
 from swarm.cli.door import ConfigOption, JsonOption
+from swarm.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(help="Who calls with it; its tasks are shown under this name.")]
@@ -32,7 +33,10 @@ def add(
     json: JsonOption = False,
 ) -> None:
     """Make a token and print it; it cannot be shown again."""
-    path = door.loaded(ctx, config).settings.daemon.token_file
+    daemon = door.loaded(ctx, config).settings.daemon
+    path = daemon.token_file
+    if any(each.name == name for each in daemon.tokens):
+        raise ConfigError(f"swarm.toml has a token {name} already", "give this one another name")
     secret, kept = tokens.made(name, role, per_minute)
     tokens.add(path, kept)
     if json:

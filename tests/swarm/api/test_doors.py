@@ -265,6 +265,7 @@ async def test_a_user_of_the_socket_is_named_by_the_kernel_and_not_by_a_header(h
         ({"address": "0.0.0.0:7420", "plain": True}, "others reach"),
         ({"address": "127.0.0.1:7420"}, "certificate"),
         ({"address": "nowhere"}, "HOST:PORT"),
+        ({"address": "127.0.0.1:1", "plain": True, "hosts": ["https://a:1"]}, "without a scheme"),
         ({"address": "127.0.0.1:99999", "plain": True}, "HOST:PORT"),
         ({"address": "127.0.0.1:1", "certificate": "c"}, "belong together"),
         ({"address": "127.0.0.1:1", "certificate": "c", "key": "k", "plain": True}, "leave plain out"),

@@ -47,6 +47,7 @@ OWNERS: dict[str, set[str]] = {
     "securesystemslib": {"broker/provenance/signing.py"},
     "h11": {"sandbox/egress/conversation.py"},
     "trustme": {"sandbox/egress/authority.py"},
+    "fastapi": {path.relative_to(ROOT).as_posix() for path in (ROOT / "swarm/api").glob("*.py")},
     "mcp": {"swarm/cli/mcp/server.py"},
     "mcp_types": {"swarm/cli/mcp/server.py"},
     "opentelemetry": {"swarm/telemetry/traces.py"},

@@ -101,7 +101,7 @@ async def _fitting(work: Work, talk: Talk) -> tuple[Reply, str]:
             return await work.pool.chat(request), asked
         except ContextOverflowError as error:
             told = {"about": recording.OVERFLOW, "request": asked, "window": error.window}
-            await work.record("note", {"text": f"the request was too long: {error}", **told})
+            await work.record("note", {"text": f"{recording.TOO_LONG}{error}", **told})
             overflow, answer = str(error), max(_SHORTEST, min(answer // 2, (error.window or answer) // 2))
         except PoolError:
             _left(work, least=_LATE)  # a call that ran into the end of the task's time is no fault of the pool's

@@ -14,6 +14,7 @@ from pool.types import ChatRequest, Choice, CompletionRequest, Message, ToolCall
 
 OVERFLOW = "overflow"
 """``about`` of the note that a request was too long; beside it the request's digest and the window in tokens."""
+TOO_LONG = "the request was too long: "
 _WHOSE = {"session", "program", "deadline", "request_class", "cache_salt", "messages", "tools"}
 _LENGTH = 32  # hexadecimal digits
 

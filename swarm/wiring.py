@@ -19,9 +19,10 @@ from pool.embedded import serve_embedded
 from pool.router import Pool
 from pool.tiers.front import Tiers
 from sandbox.base import Exits, SandboxBackend
+from sandbox.config import WarmConfig
 from sandbox.egress.denied import DeniedLog
 from sandbox.egress.packages import PackagesExit
-from sandbox.factory import choose_backend, image_engine
+from sandbox.factory import choose_backend, chosen_backend, image_engine
 from sandbox.images.prepare import Preparer
 from sandbox.images.realise import Realiser, host_system
 from sandbox.images.setup import Ground
@@ -43,6 +44,8 @@ from swarm.errors import BrokerError, StoreError
 from swarm.followup import Followup
 from swarm.measuring import Measuring
 from swarm.models import Models
+from swarm.planner import Planner
+from swarm.replay.replayer import Means
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
 from swarm.salvage.upkeep import Upkeep
@@ -107,6 +110,10 @@ class House:
             coordinator=self.coordinator,
             plan=self.plan,
         )
+
+    def planner(self) -> Planner:
+        """What makes the runs of schedules."""
+        return Planner(self.store.schedules, self.plan, self.coordinator.wake)
 
     def awaiting(self, moved: Callable[[TaskView], None] = lambda _view: None) -> Awaiting:
         """What looks at the proposals that the broker still holds."""
@@ -320,6 +327,32 @@ def _telemetry(settings: Settings) -> AbstractContextManager[Telemetry]:
     redactor = Redactor(secrets_of(settings))
     version = importlib.metadata.version("agent-swarm")
     return opened(settings.telemetry, redactor, os.environ, host=platform.node(), version=version)
+
+
+@asynccontextmanager
+async def replaying(settings: Settings, folder: Path) -> AsyncIterator[Means]:
+    """What attempts are replayed with: sandboxes whose owner is ``folder``, and neither pool nor broker.
+
+    Set-ups and images that the daemon keeps are used where this user is the daemon's. Raises SandboxUnavailableError.
+    """
+    state = settings.daemon.state
+    ours = state.exists() and state.stat().st_uid == os.geteuid()
+    here = (
+        settings
+        if ours
+        else settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"state": folder})})
+    )
+    denied = DeniedLog()
+    exits = ways_out(settings.sandbox.egress, denied)
+    config = settings.sandbox.model_copy(update={"warm": WarmConfig(max=0)})
+    git = folder / "git"
+    git.mkdir()
+    spec = SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env)
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(chosen_backend(config, state=folder, exits=exits))
+        proved = await backend.self_test()
+        rooms = await stack.enter_async_context(_rooms(here, backend, proved, exits, denied))
+        yield Means(rooms, spec, _strategies(settings), git)
 
 
 def _agent_setup(settings: Settings) -> Callable[[str], tuple[str, ...]]:

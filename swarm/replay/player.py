@@ -277,4 +277,4 @@ def _reply(step: Step, choices: tuple[Choice, ...]) -> Reply:
 
 
 def _why(step: Step) -> str:
-    return str(step.data.get("text", "the request was too long"))
+    return str(step.data.get("text", "")).removeprefix(recording.TOO_LONG)

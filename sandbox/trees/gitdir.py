@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import os
 import resource
+import secrets
+import shutil
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,12 +165,24 @@ class GitDir:
         return ["git", f"--git-dir={self.path}", *settings, *args]
 
     async def create(self, *, sha256: bool = False) -> None:
-        """Make the directory where it is absent."""
-        if (self.path / "HEAD").exists():
+        """Make the directory where it is absent, whole or not at all: nobody sees a half one, who dies leaves none."""
+        if self._whole():
             return
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        kind = "sha256" if sha256 else "sha1"
-        await self.run("init", "--quiet", "--bare", "--template=", f"--object-format={kind}")
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = GitDir(self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.new"))
+        new.path.mkdir(mode=0o700)
+        init = ("init", "--quiet", "--bare", "--template=", f"--object-format={'sha256' if sha256 else 'sha1'}")
+        try:
+            await new.run(*init)
+            new.path.rename(self.path)
+        except OSError:  # it is there by now, or a half one is, which git completes
+            if not self._whole():
+                await self.run(*init)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, new.path, ignore_errors=True)
+
+    def _whole(self) -> bool:
+        return all((self.path / name).exists() for name in ("HEAD", "config", "objects", "refs"))
 
     async def run(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -135,3 +136,26 @@ async def test_a_checkout_named_from_where_one_stands_is_that_checkout(
     monkeypatch.chdir(tmp_path)
     assert await tracked_files(Path()) == (b"tracked",)
     assert await untracked(Path()) == 1
+
+
+async def test_a_directory_that_many_make_at_once_is_whole_for_each(tmp_path: Path) -> None:
+    async def made() -> str:
+        mine = GitDir(tmp_path / "deep" / "git")
+        await mine.create()
+        return await mine.line("rev-parse", "--is-bare-repository")
+
+    assert await asyncio.gather(*(made() for _ in range(12))) == ["true"] * 12
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["git"]
+
+
+@pytest.mark.parametrize("left", [(), ("HEAD",), ("HEAD", "refs"), ("HEAD", "config")])
+async def test_a_directory_that_a_killed_daemon_left_half_made_is_completed(
+    tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    whole = GitDir(tmp_path / "git")
+    await whole.create()
+    for path in list(whole.path.iterdir()):
+        if path.name not in left:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    await whole.create()
+    assert await whole.line("hash-object", "-w", "--stdin") != ""

@@ -15,7 +15,7 @@ from pool.tiers.front import Tiers
 from pool.types import Choice, Part, Reply, Report, ToolCall, Usage
 from swarm.agent import Agent
 from swarm.prompts import INTERRUPTED, NO_CALL_TEXT, REPEATED
-from swarm.types import Budget
+from swarm.types import Budget, Spent
 
 FILES = {"a.py": "x = 1\n"}
 EDIT = call("edit", path="a.py", search="x = 1", replace="x = 2")
@@ -191,6 +191,36 @@ async def test_budget_is_told_on_the_way(desk) -> None:
     await Agent().work(at.work)
     told = [m.content for m in at.pool.requests[-1].messages if "of your turns is spent" in m.content]
     assert [text[text.rindex("[") :][:4] for text in told] == ["[50%", "[80%", "[95%"]
+
+
+async def test_what_was_told_of_the_budget_is_in_the_journal(desk) -> None:
+    at = await desk(FILES, [*[call("shell", command=f"echo {n}") for n in range(19)], FINISH], budget=Budget(steps=20))
+    await Agent().work(at.work)
+    assert [(line["mark"], line["limit"]) for line in at.kinds("budget")] == [
+        (0.5, "task.steps"),
+        (0.8, "task.steps"),
+        (0.95, "task.steps"),
+    ]
+    assert "Wrap up" in at.kinds("budget")[-1]["text"]
+
+
+async def test_a_restart_tells_nothing_of_the_budget_twice_wherever_it_was_cut(desk) -> None:
+    script = [*[call("shell", command=f"echo {n}") for n in range(12)], FINISH]
+    whole = await desk(FILES, list(script), budget=Budget(steps=20))
+    await Agent().work(whole.work)
+    told = next(n for n, step in enumerate(whole.steps) if step.kind == "budget")
+    for cut in (told - 1, told, told + 1):  # before the result that tells it, between it and its line, after both
+        again = await desk(FILES, [call("shell", command="echo on"), FINISH], budget=Budget(steps=20))
+        again.work.ledger._own = Spent(steps=10)
+        await Agent().work(replace(again.work, past=tuple(whole.steps[:cut])))
+        last = again.pool.requests[-1].messages
+        assert sum("[5" in message.content and "of your turns is spent" in message.content for message in last) == 1
+
+
+async def test_a_limit_that_was_hit_is_named(desk) -> None:
+    at = await desk(FILES, forever(call("shell", command="true")), budget=Budget(steps=2))
+    done = await Agent().work(at.work)
+    assert (done.ending, done.limit) == ("limit_hit", "task.steps")
 
 
 async def test_overflow_elides_older_results_and_goes_on(desk) -> None:

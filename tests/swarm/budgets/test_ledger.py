@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pool.types import Reply, Usage
 from swarm.budgets.ledger import BudgetLedger
+from swarm.budgets.prices import Price, Prices
+from swarm.budgets.scopes import Standing
 from swarm.errors import BudgetExceededError
 from swarm.types import Budget, Spent
 
@@ -56,3 +59,35 @@ def test_an_attempt_writes_only_its_own_share() -> None:
     made.charge(Spent(steps=1, tokens=3))
     assert written == [Spent(steps=1, tokens=3, wall=2, attempts=1)]
     assert made.spent() == Spent(steps=6, tokens=53, wall=7, attempts=2)
+
+
+def test_a_budget_of_the_day_ends_a_task_that_has_enough_of_its_own() -> None:
+    made, _, _ = ledger()
+    made.charge(Spent(steps=1))
+    made.heard((Standing("repository:web", {"tokens": 1000.0}, Spent(tokens=1001)),))
+    with pytest.raises(
+        BudgetExceededError, match="1001 of 1000 tokens are spent of the day for repository web"
+    ) as found:
+        made.charge(Spent(steps=1))
+    assert found.value.limit == "repository:web.tokens"
+    assert "00:00 UTC" in found.value.mend
+
+
+def test_the_lineages_wall_clock_is_the_shorter_one() -> None:
+    made, _, _ = ledger()
+    made.heard((Standing("lineage", {"wall": 60.0}, Spent(wall=50)),))
+    assert made.seconds_left() == 10
+
+
+def test_money_and_gpu_seconds_end_it_as_well() -> None:
+    prices = Prices(tiers={"small": Price(gpu_second=1.0)})
+    budget = Budget(money=2.0, gpu_seconds=50.0)
+    made = BudgetLedger(budget, Spent(), Spent(), lambda _: None, prices=prices)
+    usage = Usage(prompt_tokens=5)
+    call = Reply(choices=(), usage=usage, endpoint="a", model="m", seconds=3.0, tier="small", gpu_seconds=3.0)
+    with pytest.raises(BudgetExceededError, match="3 of 2 money") as found:
+        made.charge(made.bill(call))
+    assert found.value.limit == "task.money"
+    free = BudgetLedger(budget, Spent(), Spent(gpu_seconds=49.0), lambda _: None)
+    with pytest.raises(BudgetExceededError, match="52 of 50 GPU-seconds"):
+        free.charge(free.bill(call))

@@ -38,7 +38,7 @@ class DaemonConfig(Frozen):
     socket: Path = Field(
         default=Path("/run/agent-swarm/swarm.sock"), description="unix socket that the swarm command speaks to"
     )
-    workers: int = Field(default=2, ge=1, le=64, description="attempts at a time")
+    workers: int = Field(default=2, ge=1, le=4096, description="attempts at a time")
     disk_floor: int = Field(
         default=2 * GIB,
         ge=0,

@@ -76,9 +76,11 @@ class Daemon:
             answering = asyncio.create_task(doors.serve(), name="api")
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
             following = self._following()
+            planning = asyncio.create_task(self._house.planner().run(), name="schedules")
             log.info("listening at %s as process %d", self._house.settings.daemon.socket, os.getpid())
             await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
             following.cancel()
+            planning.cancel()
             self._desk.closing.set()
             doors.stop()
             await answering
@@ -132,6 +134,7 @@ class Daemon:
             endpoints=made.endpoints(),
             sandbox=made.sandbox(),
             broker=await made.broker(),
+            hosts=await made.store.hosts.all(),
         )
 
     @contextlib.contextmanager

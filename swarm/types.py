@@ -131,7 +131,7 @@ class TaskRequest(Frozen):
 
     def alike(self, other: TaskRequest) -> bool:
         """Whether another request asks for the same. Each may bring its own right to it, which names commit and base."""
-        right = {"capability", "base_commit", "task"} | ({"base"} if None in {self.base, other.base} else set())
+        right = {"capability", "base_commit", "task", "standing"} | ({"base"} if None in {self.base, other.base} else set())
         return self.model_dump(exclude=right) == other.model_dump(exclude=right)
 
 
@@ -509,3 +509,4 @@ class DaemonStatus(Frozen):
     endpoints: tuple[EndpointView, ...] = ()
     sandbox: SandboxView | None = None
     broker: BrokerView
+    hosts: tuple[HostView, ...] = Field(default=(), description="every daemon that works on the same database")

@@ -55,6 +55,11 @@ def ready(wanted: TaskFile, settings: Settings, key: str | None) -> TaskRequest:
             paths=wanted.paths,
             title=wanted.title,
             idempotency_key=key,
+            priority=wanted.priority,
+            needs=wanted.needs,
+            mutex=wanted.mutex,
+            requires=wanted.requires,
+            expires=wanted.expires,
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

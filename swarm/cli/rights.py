@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +13,7 @@ from swarm.cli.request import task_for
 from swarm.client import DaemonClient
 from swarm.config import Settings
 from swarm.config_text import nearest
-from swarm.delivery import BrokerClient
+from swarm.delivery import BrokerClient, StandingRight
 from swarm.errors import (
     BrokerError,
     BrokerUnreachableError,
@@ -23,10 +25,19 @@ from swarm.errors import (
 )
 from swarm.types import TaskRequest, TaskView
 
+LATER = 30 * 86400.0  # seconds that tasks which wait for others, or for their turn in a batch, may take to begin
 PATIENCE = 2.0  # seconds that a broker which does not answer is tried again; a person waits for it
 ROUNDS = 4  # proposals of one task, where the forge is followed: the first, and after reviews and checks some more
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
+
+
+class Standing(NamedTuple):
+    """A capability for tasks of a later time, the branch that they aim at, and when it ends."""
+
+    capability: str
+    base: str
+    expires: float
 
 
 class Right(NamedTuple):
@@ -68,22 +79,47 @@ async def granted(settings: Settings, repository: str, base: str | None, task: s
     Raises BrokerError and RepositoryNotFoundError.
     """
     async with BrokerClient(settings.broker.people, patience=PATIENCE) as broker:
-        names = [known.name for known in (await broker.repositories()).repositories]
-        if repository not in names:
-            like = nearest(repository, names)
-            raise RepositoryNotFoundError(
-                f'the broker knows no repository "{repository}"',
-                f"did you mean {like}?" if like else f"it knows: {', '.join(names) or 'none; add one to broker.toml'}",
-            )
-        try:
-            uses = ROUNDS if settings.followup.enabled else 1
-            grant = await broker.grant_task(repository, base, task, uses=uses)
-        except BrokerUnreachableError:
-            raise
-        except BrokerError as error:
-            mend = error.mend or "swarm doctor shows whether the broker takes you for a person"
-            raise BrokerError(f"the broker grants no task on {repository}: {error}", mend) from error
+        await _known(broker, repository)
+        with _explained(repository):
+            grant = await broker.grant_task(repository, base, task, uses=_rounds(settings))
         return Right(grant.capability, task, grant.base, grant.base_commit)
+
+
+async def granted_for_later(settings: Settings, asked: StandingRight) -> Standing:
+    """Ask the broker, as whoever runs this, for the right to have tasks begun later, each on the base as it is then.
+
+    Raises BrokerError and RepositoryNotFoundError.
+    """
+    async with BrokerClient(settings.broker.people, patience=PATIENCE) as broker:
+        await _known(broker, asked.repository)
+        with _explained(asked.repository):
+            grant = await broker.grant_standing(replace(asked, each=_rounds(settings)))
+        return Standing(grant.capability, grant.base, grant.expires)
+
+
+def _rounds(settings: Settings) -> int:
+    return ROUNDS if settings.followup.enabled else 1
+
+
+async def _known(broker: BrokerClient, repository: str) -> None:
+    names = [known.name for known in (await broker.repositories()).repositories]
+    if repository not in names:
+        like = nearest(repository, names)
+        raise RepositoryNotFoundError(
+            f'the broker knows no repository "{repository}"',
+            f"did you mean {like}?" if like else f"it knows: {', '.join(names) or 'none; add one to broker.toml'}",
+        )
+
+
+@contextmanager
+def _explained(repository: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokerUnreachableError:
+        raise
+    except BrokerError as error:
+        mend = error.mend or "swarm doctor shows whether the broker takes you for a person"
+        raise BrokerError(f"the broker grants no task on {repository}: {error}", mend) from error
 
 
 async def handed_in(daemon: DaemonClient, settings: Settings, request: TaskRequest, held: Right | None) -> TaskView:
@@ -96,6 +132,11 @@ async def handed_in(daemon: DaemonClient, settings: Settings, request: TaskReque
         with suppress(TaskNotFoundError):  # handed in before: there may be nothing left to grant
             return _same(await daemon.task(task_for(request.idempotency_key)), request)
     task = task_for(request.idempotency_key)
+    if request.needs and held is None:
+        asked = StandingRight(request.repository, request.base, task, tasks=1, seconds=LATER)
+        later = await granted_for_later(settings, asked)
+        more = {"capability": later.capability, "base": later.base, "task": task, "standing": True}
+        return await daemon.submit(request.model_copy(update=more))
     right = held or await granted(settings, request.repository, request.base, task)
     more = {"capability": right.capability, "base_commit": right.base_commit, "task": right.task}
     return await daemon.submit(request.model_copy(update=more | {"base": right.base or request.base}))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from swarm.agents import strategy_of
-from swarm.cli import door, screen, view, watch
+from swarm.cli import batches, door, screen, view, watch
+from swarm.cli.batch import Sheet
+from swarm.cli.batches import is_batch
 from swarm.cli.door import ConfigOption, JsonOption
+from swarm.cli.exits import Code
 from swarm.cli.request import merge, ready
 from swarm.cli.rights import Right, handed_in, read_capability
 from swarm.cli.task_file import TaskFile, parse
@@ -32,7 +36,8 @@ def submit(
     ] = None,
     repo: Annotated[str | None, typer.Option("--repo", "-r", help="The broker's name of the repository.")] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", help="A task file, see: swarm help task-files; - is standard input.")
+        str | None,
+        typer.Option("--file", "-f", help="A task file, or NAME.jsonl as a batch (swarm help task-files); - is stdin."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the pull request.")] = None,
     base: Annotated[str | None, typer.Option(help="Branch to aim at.")] = None,
@@ -51,6 +56,28 @@ def submit(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens read and written.")] = None,
     max_wall: Annotated[float | None, typer.Option(min=1, help="Seconds of wall clock.")] = None,
     attempts: Annotated[int | None, typer.Option(min=1, help="Tries, the first one included.")] = None,
+    max_gpu_seconds: Annotated[float | None, typer.Option(min=0.001, help="Seconds on an engine times GPUs.")] = None,
+    max_money: Annotated[float | None, typer.Option(min=0.000001, help="What its model calls may cost.")] = None,
+    max_idle: Annotated[float | None, typer.Option(min=1, help="Seconds in which nothing answers.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=0, max=100, help="Larger is sooner; a minute of waiting makes up for a point.")
+    ] = None,
+    needs: Annotated[
+        list[str] | None, typer.Option("--needs", help="A task to be delivered first, by its whole id; repeatable.")
+    ] = None,
+    mutex: Annotated[str | None, typer.Option(help="No two tasks with the same word run at a time.")] = None,
+    requires: Annotated[
+        list[str] | None, typer.Option("--requires", help="A label that its host must have, as gpu; repeatable.")
+    ] = None,
+    expires: Annotated[
+        float | None, typer.Option(min=1, help="Seconds after which it leaves the queue if nobody has begun it.")
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(help="Hand in the file as a batch of this name: one JSON object a line.")
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Of a batch, hand in what can be, though some lines are wrong.")
+    ] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again gives the same task.")] = None,
     capability: Annotated[
         str | None,
@@ -78,8 +105,17 @@ def submit(
         "test_command": test_command,
         "strategy": _way(strategy, agent),
         "tier": tier,
+        "priority": priority,
+        "needs": tuple(needs or ()),
+        "mutex": mutex,
+        "requires": tuple(requires or ()),
+        "expires": expires,
     }
     limits = {"steps": max_steps, "tokens": max_tokens, "wall": max_wall, "attempts": attempts}
+    limits |= {"gpu_seconds": max_gpu_seconds, "money": max_money, "idle": max_idle}
+    if file is not None and is_batch(file, batch):
+        sheet = Sheet(batch or Path(file).name, settings, given, limits)
+        raise typer.Exit(_batch(sheet, file, keep_going=keep_going, wait=wait, json=json))
     wanted = merge(_file(file), given, limits)
     held = Right.brought(read_capability(capability), base_commit, task_id)
     made = door.run(_hand_in(settings, ready(wanted, settings, idempotency_key), held))
@@ -103,6 +139,11 @@ def _words(instructions: str | None) -> str | None:
     return sys.stdin.read(LIMIT) if instructions == "-" else instructions
 
 
+def read_task(file: str | None, given: Mapping[str, Any]) -> TaskFile:
+    """What a task file says, with what the command line says put over it. Raises ConfigError."""
+    return merge(_file(file), given, {})
+
+
 def _file(name: str | None) -> TaskFile:
     if name is None:
         return TaskFile()
@@ -121,6 +162,26 @@ def _file(name: str | None) -> TaskFile:
 async def _hand_in(settings: Settings, request: TaskRequest, held: Right | None) -> TaskView:
     async with DaemonClient(settings.daemon.socket) as daemon:
         return await handed_in(daemon, settings, request, held)
+
+
+def _batch(sheet: Sheet, file: str, *, keep_going: bool, wait: bool, json: bool) -> Code:
+    """Hand in a batch and, where that is wanted, wait for its end; the exit code."""
+    tally = door.run(batches.hand_in(sheet, file, keep_going=keep_going))
+    code = Code.TASK if tally.bad else Code.OK
+    facts: dict[str, object] = {"batch": sheet.name, "new": tally.new, "known": tally.known}
+    facts["bad"] = [{"line": one.line, "error": str(one.error), "mend": one.error.mend} for one in tally.bad]
+    if not json:
+        screen.say(tally.text(sheet.name))
+        for one in tally.bad[:20]:
+            screen.say(f"  {one.error}")
+        screen.hint(f"watch it: swarm status --batch {sheet.name}") if not wait else None
+    if wait:
+        counts = door.run(batches.until_end(DaemonClient(sheet.settings.daemon.socket), sheet.name))
+        code = code or batches.code_of(counts)
+        facts["counts"] = {state.value: count for state, count in counts.items()}
+        screen.say(f"batch {sheet.name}: {batches.told(counts)}") if not json else None
+    screen.document(facts) if json else None
+    return code
 
 
 def _announce(made: TaskView, *, json: bool) -> None:

@@ -37,6 +37,10 @@ class BudgetPart(Frozen):
     tokens: int | None = Field(default=None, gt=0, description="tokens read and written by the models")
     wall: float | None = Field(default=None, gt=0, description="seconds of wall clock")
     attempts: int | None = Field(default=None, gt=0, description="tries, the first one included")
+    gpu_seconds: float | None = Field(default=None, gt=0, description="seconds on an engine, times its GPUs")
+    money: float | None = Field(default=None, gt=0, description="what its calls cost by [prices]")
+    idle: float | None = Field(default=None, gt=0, description="seconds without a model's answer or a tool's output")
+    rounds: int | None = Field(default=None, ge=0, description="further tasks on its pull request, as after a review")
 
 
 class TaskFile(Frozen):
@@ -52,6 +56,17 @@ class TaskFile(Frozen):
     )
     tier: str | None = Field(default=None, description="tier of models to start with")
     paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")
+    priority: int = Field(default=50, ge=0, le=100, description="larger is sooner; waiting makes up for less of it")
+    needs: tuple[str, ...] = Field(
+        default=(), max_length=50, description="ids of tasks to be delivered first, whose results it is told"
+    )
+    mutex: str | None = Field(
+        default=None, min_length=1, max_length=200, description="no two tasks with the same word run at a time"
+    )
+    requires: tuple[str, ...] = Field(
+        default=(), max_length=20, description="labels that its host must have, as gpu or arch=aarch64"
+    )
+    expires: float | None = Field(default=None, gt=0, description="seconds after which it leaves the queue unclaimed")
     budget: BudgetPart = Field(default=BudgetPart(), description="what may be spent")
 
 

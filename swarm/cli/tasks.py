@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Annotated
 
 import typer
 
 from swarm.cli import door, screen, view
+from swarm.cli.batches import code_of, members, told
 from swarm.cli.door import ConfigOption, JsonOption, TaskArgument
+from swarm.cli.exits import Code
 from swarm.types import TaskState, TaskView
 
 app = typer.Typer()
@@ -67,8 +70,15 @@ def diff(
 
 
 @app.command()
-def status(ctx: typer.Context, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """Show the daemon, its queue and what it stands on."""
+def status(
+    ctx: typer.Context,
+    batch: Annotated[str | None, typer.Option(help="How a batch stands; the exit code tells how it ended.")] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the daemon, its queue and what it stands on; or how a batch stands."""
+    if batch is not None:
+        raise typer.Exit(_batch(batch, door.ask(door.daemon(ctx, config), lambda client: members(client, batch)), json))
     found = door.ask(door.daemon(ctx, config), lambda client: client.status())
     if json:
         screen.document(found.model_dump(mode="json"))
@@ -76,6 +86,16 @@ def status(ctx: typer.Context, config: ConfigOption = None, json: JsonOption = F
     screen.say("\n".join(view.daemon(found)))
     if found.endpoints:
         screen.table(view.ENDPOINT_HEADERS, [view.endpoint(one) for one in found.endpoints])
+
+
+def _batch(name: str, found: tuple[TaskView, ...], json: bool) -> Code:  # noqa: FBT001  # as Typer gives it
+    counts = Counter(task.state for task in found)
+    if json:
+        screen.document({"batch": name, "counts": counts, "tasks": [task.model_dump(mode="json") for task in found]})
+    else:
+        screen.say(f"batch {name}: {view.many(len(found), 'task')}, {told(counts)}")
+        screen.table(view.HEADERS, [view.row(task, time.time()) for task in found])
+    return code_of(counts)
 
 
 def _print(task: TaskView, *, json: bool) -> None:

@@ -6,7 +6,18 @@ import time
 from collections.abc import Iterator
 
 from swarm.cli.clean import clean, one_line
-from swarm.types import Attempt, Budget, CheckReport, DaemonStatus, EndpointView, Spent, TaskState, TaskView, TestRun
+from swarm.types import (
+    Attempt,
+    Budget,
+    CheckReport,
+    DaemonStatus,
+    EndpointView,
+    HostView,
+    Spent,
+    TaskState,
+    TaskView,
+    TestRun,
+)
 
 GOOD, BAD, BUSY = "green", "red", "cyan"
 HEADERS = ("id", "state", "repository", "spent", "age", "title")
@@ -44,6 +55,8 @@ def summary(view: TaskView) -> Iterator[str]:
     """How a task stands, in a few lines."""
     yield f"task {view.task.id} {view.state.value}" + (f": {clean(view.reason)}" if view.reason else "")
     facts = {
+        "waits": waits(view),
+        "fault of": view.failure,
         "pull request": view.pull_request,
         "branch": view.branch,
         "commit": view.commit,
@@ -53,6 +66,14 @@ def summary(view: TaskView) -> Iterator[str]:
         "time": timings(view.timings),
     }
     yield from (f"  {name:<{_INDENT - 2}}{clean(str(value))}" for name, value in facts.items() if value)
+
+
+def waits(view: TaskView) -> str | None:
+    """Where a queued task stands, and when it is likely to be done; None for any other."""
+    if view.place is None:
+        return None
+    when = f", done in {seconds(view.eta.low)} to {seconds(view.eta.high)}" if view.eta else ", when is not known yet"
+    return f"place {view.place} in the queue{when}" + (f"; {view.waits_for}" if view.waits_for else "")
 
 
 def whole(view: TaskView) -> Iterator[str]:
@@ -66,7 +87,7 @@ def whole(view: TaskView) -> Iterator[str]:
         "strategy": request.strategy + (f", tier {request.tier}" if request.tier else ""),
         "paths": ", ".join(request.paths),
         "budget": budget(view.task.budget),
-        "created": moment(view.task.created),
+        "created": moment(view.task.created) + (f" by {view.user}" if view.user else ""),
     }
     yield from (f"  {name:<{_INDENT - 2}}{clean(value)}" for name, value in facts.items() if value)
     for attempt in view.attempts:
@@ -154,6 +175,15 @@ def daemon(status: DaemonStatus) -> Iterator[str]:
         f", {one_line(broker.detail)}" if broker.detail else ""
     )
     yield f"repositories {', '.join(status.repositories) or 'none known'}"
+    for one in status.hosts:
+        yield f"host         {host(one)}"
+
+
+def host(one: HostView) -> str:
+    """A daemon of the same database, in one line."""
+    labels = f", {', '.join(one.labels)}" if one.labels else ""
+    draining = ", draining" if one.draining else ""
+    return f"{one.name}: {len(one.tasks)} of {one.slots} busy, last heard {seconds(one.silent)} ago{draining}{labels}"
 
 
 def endpoint(one: EndpointView) -> tuple[str, ...]:

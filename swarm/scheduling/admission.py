@@ -36,8 +36,9 @@ def _reasons(candidate: Candidate, running: Running, caps: Caps, host: HostFacts
         yield f"is tried again in {candidate.not_before - running.now:.0f} s, after a fault"
     if missing := sorted(set(candidate.requires) - host.labels):
         yield f"needs a host with {', '.join(missing)}; {host.name} has not"
-    yield from _capped(candidate, running.busy, caps)
-    if sum(1 for one in running.busy if one.host == host.name) >= host.slots:
+    working = tuple(one for one in running.busy if not one.delivering)
+    yield from _capped(candidate, working, caps)
+    if sum(1 for one in working if one.host == host.name) >= host.slots:
         yield f"waits for a free worker: all {host.slots} of {host.name} are busy"
 
 

@@ -61,7 +61,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Busy:
-    """A task that holds a slot now."""
+    """A task that is worked on now or, with ``delivering``, waits for the broker, which takes nobody's slot."""
 
     task: str
     repository: str
@@ -70,6 +70,7 @@ class Busy:
     mutex: str | None = None
     pull: str = ""
     host: str | None = None
+    delivering: bool = False
 
 
 @dataclass(frozen=True)

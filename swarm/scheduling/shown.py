@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from swarm.scheduling.cron import Missed
-from swarm.types import Eta, Frozen, TaskId, TaskRequest
+from swarm.types import Eta, Failure, Frozen, TaskId, TaskRequest
 
 ScheduleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,24}$")]
 
@@ -57,6 +57,15 @@ class ScheduleRequest(Frozen):
     overlap: Literal["skip", "allow"] = Field(default="skip", description="a run while the last one still goes on")
     missed: Missed = Field(default="once", description="runs whose time passed while no daemon was there")
     until: float | None = Field(default=None, description="when the capability ends")
+    uses: int | None = Field(default=None, ge=1, description="tasks that the capability allows")
+
+
+class ScheduleRight(Frozen):
+    """A new capability for a schedule: until when it is good, and for how many tasks."""
+
+    capability: str = Field(min_length=1, max_length=10_000)
+    until: float
+    uses: int = Field(ge=1)
 
 
 class ScheduleView(Frozen):
@@ -75,5 +84,19 @@ class ScheduleView(Frozen):
     last: float | None = None
     last_task: str | None = None
     fired: int = Field(default=0, description="tasks that it made")
-    until: float | None = None
+    until: float | None = Field(default=None, description="when the right that was given for it ends")
+    uses: int | None = Field(default=None, description="how many tasks that right allows")
     reason: str = Field(default="", description="what became of the last run, or why it stopped")
+
+
+class BatchRequest(Frozen):
+    """Tasks that are to be handed in together, still without the right to."""
+
+    tasks: tuple[TaskRequest, ...] = Field(max_length=100)
+
+
+class BatchFault(Frozen):
+    """Why one of them would not be accepted; ``index`` counts from 0."""
+
+    index: int
+    failure: Failure

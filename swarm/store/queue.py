@@ -110,7 +110,7 @@ class Queue:
 
     def ended(self, connection: sa.Connection, row: Row, end: Settlement) -> None:
         """Let the breakers hear of the end of an attempt, inside the caller's transaction."""
-        silent = end.failure == "person" or end.result.conclusion.ending == "cancelled"
+        silent = end.failure in {"person", "model"} or end.result.conclusion.ending == "cancelled"
         failure = end.reason or "no reason is known" if end.failure == "infrastructure" else ""
         names = self.names(row.repository)
         breakers.heard(connection, names, row.id, None if silent else failure, self._db.clock())
@@ -201,7 +201,16 @@ def candidate_of(row: Row) -> Candidate:
 
 
 def _busy(row: Row) -> Busy:
-    return Busy(row.id, row.repository, row.user, row.tier, row.mutex, row.follows or row.id, row.host)
+    return Busy(
+        row.id,
+        row.repository,
+        row.user,
+        row.tier,
+        row.mutex,
+        row.follows or row.id,
+        row.host,
+        row.state == TaskState.DELIVERING.value,
+    )
 
 
 def _turns(connection: sa.Connection, heads: Sequence[Candidate]) -> Turns:

@@ -52,8 +52,12 @@ tasks = sa.Table(
     sa.Column("cancelling", sa.Boolean, nullable=False),
     sa.Column("pausing", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("repository", Words, nullable=False, server_default=sa.text("''")),
-    sa.Column("user", Words, nullable=False, server_default=sa.text("''"), doc="who submitted it, as the door saw them"),
-    sa.Column("root", Words, nullable=False, server_default=sa.text("''"), doc="first task of its lineage, itself included"),
+    sa.Column(
+        "user", Words, nullable=False, server_default=sa.text("''"), doc="who submitted it, as the door saw them"
+    ),
+    sa.Column(
+        "root", Words, nullable=False, server_default=sa.text("''"), doc="first task of its lineage, itself included"
+    ),
     sa.Column("follows", Words),
     sa.Column("batch", Words),
     sa.Column("schedule", Words),
@@ -201,6 +205,7 @@ schedules = sa.Table(
     sa.Column("missed", Words, nullable=False, doc="once or skip: runs whose time passed while nobody was there"),
     sa.Column("fired", sa.Integer, nullable=False, doc="tasks that it made"),
     sa.Column("until", sa.Float, doc="when the person's grant ends"),
+    sa.Column("uses", sa.Integer, doc="tasks that the person's grant allows"),
     sa.Column("reason", Words, nullable=False, doc="what became of the last run, or why it stopped"),
 )
 sa.Index("schedules_by_next", schedules.c.enabled, schedules.c.next)

@@ -30,11 +30,12 @@ from swarm.store.messages import Messages
 from swarm.store.needed import Needs
 from swarm.store.queue import Queue
 from swarm.store.rows import Claim, Held, Kept, Plan, Row, Settlement
+from swarm.store.schedules import Schedules
 from swarm.store.schema import attempts, tasks
 from swarm.store.snapshots import Snapshots
 from swarm.store.times import Times
 from swarm.store.verbs import Verbs
-from swarm.types import Spent, Step, Task, TaskRequest, TaskState, TaskView
+from swarm.types import Step, Task, TaskRequest, TaskState, TaskView
 
 
 class Store:
@@ -61,6 +62,7 @@ class Store:
         self.verbs = Verbs(self._db)
         self.breakers = Breakers(self._db)
         self.needs = Needs(self._db)
+        self.schedules = Schedules(self._db)
         self.line = Line(self._db, self.queue, self.breakers)
 
     async def __aenter__(self) -> Self:
@@ -211,10 +213,6 @@ class Store:
                 self._keep(connection, row.id, attempt, kept)
 
         await self._do(act, ring=lambda _: task)
-
-    def spend(self, attempt: str, spent: Spent) -> None:
-        """Write down what an attempt has spent so far. Returns at once; anything written later is later on disk too."""
-        self.budgets.spend(attempt, spent)
 
     # Questions
 

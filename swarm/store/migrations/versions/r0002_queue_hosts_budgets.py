@@ -172,6 +172,7 @@ def _words() -> None:
         sa.Column("missed", sa.Text, nullable=False),
         sa.Column("fired", sa.Integer, nullable=False),
         sa.Column("until", sa.Float),
+        sa.Column("uses", sa.Integer),
         sa.Column("reason", sa.Text, nullable=False),
     )
     op.create_index("schedules_by_next", "schedules", ["enabled", "next"])

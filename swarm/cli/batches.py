@@ -1,0 +1,179 @@
+"""Handing in a batch: checked whole before anything is asked for or stored, then line by line, each exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swarm.answers import LARGEST_PAGE, TaskFilter
+from swarm.cli import screen, view
+from swarm.cli.batch import Bad, Entry, Reader, Sheet, prefix, whole
+from swarm.cli.exits import Code, of_state
+from swarm.cli.rights import LATER, Standing, granted_for_later
+from swarm.client import DaemonClient
+from swarm.delivery import StandingRight
+from swarm.errors import ConfigError, SwarmError, TaskError, TaskNotFoundError
+from swarm.types import TaskState, TaskView
+
+AT_ONCE = 100  # tasks of one standing right, and of one question to the daemon
+LOOK = 2.0  # seconds between two looks at a batch that is waited for
+
+
+@dataclass
+class Tally:
+    """What became of the lines, as far as it has come."""
+
+    new: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+
+    def text(self, name: str) -> str:
+        """In one line."""
+        count = len(self.new) + len(self.known)
+        told = f"batch {name}: {view.many(count, 'task')}, {len(self.new)} of them new"
+        return told + (f"; {view.many(len(self.bad), 'line')} could not be handed in" if self.bad else "")
+
+
+def is_batch(file: str | None, name: str | None) -> bool:
+    """Whether what is to be handed in is a batch: by the file's name or because it is to have a batch's name."""
+    return file is not None and (name is not None or file.endswith((".jsonl", ".ndjson")))
+
+
+async def hand_in(sheet: Sheet, source: str, *, keep_going: bool) -> Tally:
+    """Hand in all lines of ``source``, a path or - for standard input, whose lines are taken as they come.
+
+    Raises ConfigError and TaskError for the first lines that are wrong, with nothing handed in of a file, unless to
+    keep going; DaemonError and BrokerError.
+    """
+    async with DaemonClient(sheet.settings.daemon.socket) as daemon:
+        await daemon.health()  # before the broker is asked: a grant that nobody uses is litter
+        if source == "-":
+            return await _stream(sheet, daemon, keep_going=keep_going)
+        entries, bad = whole(sheet, _lines(Path(source)))
+        bad += await _refused(daemon, entries)
+        if bad and not keep_going:
+            raise _all_of(bad, source)
+        wrong = {one.line for one in bad}
+        tally = Tally(bad=sorted(bad, key=lambda one: one.line))
+        await _submit(sheet, daemon, [one for one in entries if one.line not in wrong], tally)
+        if tally.bad and not keep_going:
+            raise _all_of(tally.bad, source)
+        return tally
+
+
+async def until_end(daemon: DaemonClient, name: str) -> Mapping[TaskState, int]:
+    """Wait until every task of a batch is over; how many ended in which way."""
+    async with daemon:
+        while True:
+            counts = await daemon.counts(TaskFilter(batch=name))
+            if all(state.final for state in counts):
+                return counts
+            await asyncio.sleep(LOOK)
+
+
+async def members(daemon: DaemonClient, name: str) -> tuple[TaskView, ...]:
+    """The tasks of a batch, the newest first. Raises TaskNotFoundError where there is none."""
+    found: list[TaskView] = []
+    cursor: str | None = None
+    while True:
+        page = await daemon.page(TaskFilter(batch=name), cursor=cursor, limit=LARGEST_PAGE)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            break
+    if not found:
+        raise TaskNotFoundError(f'there is no batch "{name}"', "it is named after its file, or by --batch")
+    return tuple(found)
+
+
+def code_of(counts: Mapping[TaskState, int]) -> Code:
+    """The exit code of a batch: 0 while it goes on and once all is well, else that of its only bad ending, else 1."""
+    codes = {of_state(state) for state, count in counts.items() if count} - {Code.OK, Code.NO_CHANGE}
+    return Code.OK if not codes else codes.pop() if len(codes) == 1 else Code.FAULT
+
+
+def told(counts: Mapping[TaskState, int]) -> str:
+    """How many of a batch stand how."""
+    return ", ".join(f"{count} {state.value}" for state, count in counts.items() if count) or "none"
+
+
+async def _stream(sheet: Sheet, daemon: DaemonClient, *, keep_going: bool) -> Tally:
+    reader, tally = Reader(sheet), Tally()
+    number = 0
+    async for text in _standard_input():
+        number += 1
+        found = reader.read(number, text)
+        one = reader.entry(number, *found) if isinstance(found, tuple) else found
+        if isinstance(one, Entry):
+            refused = await _refused(daemon, [one])
+            one = refused[0] if refused else one
+        if isinstance(one, Bad):
+            tally.bad.append(one)
+            screen.hint(str(one.error))
+            if not keep_going:
+                break
+        elif one is not None:
+            await _submit(sheet, daemon, [one], tally)
+    return tally
+
+
+async def _submit(sheet: Sheet, daemon: DaemonClient, entries: Sequence[Entry], tally: Tally) -> None:
+    """Hand in lines in their order, under rights that several share; those that are known already are passed over."""
+    missing: list[Entry] = []
+    for entry in entries:
+        try:
+            tally.known.append((await daemon.task(str(entry.request.task))).task.id)
+        except TaskNotFoundError:
+            missing.append(entry)
+    rights: dict[tuple[str, str | None], tuple[Standing, int]] = {}
+    for at, entry in enumerate(missing):
+        aim = entry.request.repository, entry.request.base
+        if aim not in rights or rights[aim][1] == 0:
+            count = sum(1 for one in missing[at:] if (one.request.repository, one.request.base) == aim)
+            asked = StandingRight(*aim, task=prefix(sheet.name), tasks=min(count, AT_ONCE), seconds=LATER)
+            rights[aim] = await granted_for_later(sheet.settings, asked), asked.tasks
+        right, left = rights[aim]
+        more = {"capability": right.capability, "base": right.base, "standing": True}
+        try:
+            tally.new.append((await daemon.submit(entry.request.model_copy(update=more))).task.id)
+            rights[aim] = right, left - 1
+        except TaskError as error:
+            tally.bad.append(Bad(entry.line, TaskError(f"line {entry.line}: {error}", error.mend)))
+
+
+async def _refused(daemon: DaemonClient, entries: Sequence[Entry]) -> list[Bad]:
+    bad: list[Bad] = []
+    for start in range(0, len(entries), AT_ONCE):
+        some = entries[start : start + AT_ONCE]
+        for fault in await daemon.check([entry.request for entry in some]):
+            line = some[fault.index].line
+            bad.append(Bad(line, TaskError(f"line {line}: {fault.failure.why}", fault.failure.mend)))
+    return bad
+
+
+def _all_of(bad: Sequence[Bad], source: str) -> SwarmError:
+    first = bad[0].error
+    listed = "\n".join(f"  {one.error}" for one in bad[:12])
+    more = f"\n  and {len(bad) - 12} more" if len(bad) > 12 else ""
+    mend = first.mend or "mend these lines, or leave them out with --keep-going"
+    kind = ConfigError if isinstance(first, ConfigError) else TaskError
+    return kind(f"{source}: {view.many(len(bad), 'line')} cannot be handed in, so none was\n{listed}{more}", mend)
+
+
+def _lines(path: Path) -> Iterable[str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from file
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {os.strerror(error.errno or 0)}", "name a file that you may read") from None
+
+
+async def _standard_input() -> AsyncIterator[str]:
+    while text := await asyncio.to_thread(sys.stdin.readline):
+        yield text

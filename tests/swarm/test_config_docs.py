@@ -51,5 +51,5 @@ def test_a_key_is_never_among_the_values() -> None:
 
 def test_bounds_and_choices_are_in_the_type() -> None:
     types = {doc.key: doc.type for doc in explain(Settings)}
-    assert types["daemon.workers"] == "whole number, at least 1, at most 64"
+    assert types["daemon.workers"] == "whole number, at least 1, at most 4096"
     assert types["sandbox.backend"] == 'one of "auto", "docker", "bwrap"'

@@ -31,7 +31,17 @@ SAMPLE = CHECKOUT / "examples" / "sample-repository"
 TESTS = "python3 -m pytest -q"
 WORDS = "Some tests of this repository fail. Find the fault in the package and mend it; do not change the tests."
 
-PHASES = ("prepare", "work", "seal", "check", "deliver")
+PARTS = {
+    "queued": "in the queue",
+    "prepare": "prepare",
+    "pool": "waiting for the model",
+    "prefill": "the model reads",
+    "decode": "the model writes",
+    "tools": "tools and trial runs",
+    "checks": "checks",
+    "broker": "broker",
+    "other": "the daemon itself, sealing included",
+}
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -211,12 +221,11 @@ def _evidence(report: dict[str, Any]) -> None:
 
 def _clock(timings: dict[str, float], starting: float, took: float) -> None:
     console.rule("where the wall clock went")
-    table = Table("phase", "seconds", box=None)
+    table = Table("part", "seconds", box=None)
     table.add_row("start broker, daemon and model", f"{starting:.1f}")
-    for phase in sorted(timings, key=PHASES.index):
-        words = f"{phase}, sealing included" if phase == "work" else phase
-        if phase != "seal":
-            table.add_row(words, f"{timings[phase]:.1f}")
+    for part, words in PARTS.items():
+        if part in timings:
+            table.add_row(words, f"{timings[part]:.1f}")
     table.add_row("submit to the end, by the person's clock", f"{took:.1f}")
     console.print(table)
 

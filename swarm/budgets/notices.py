@@ -56,7 +56,7 @@ def notice(gauges: Sequence[Gauge], told: int) -> Notice | None:
         for gauge in gauges
         if gauge.name.startswith("task.") or gauge is first
     )
-    of = f"your {_NAMES.get(first.unit, first.unit)}" + (f" {first.whose}" if first.whose else "")
+    of = f"your {_NAMES.get(first.unit, first.unit)}" + (f" ({first.whose})" if first.whose else "")
     text = f"[{min(first.share, 1.0):.0%} of {of} is spent; left: {left}. {_URGES[passed - 1]}]"
     return Notice(text, passed, first.share, first.name)
 

@@ -71,14 +71,13 @@ class Gauge:
     def whose(self) -> str:
         """Whose limit it is, in words; empty for the task's own."""
         scope = self.name.rpartition(".")[0]
-        kind, _, name = scope.partition(":")
-        words = {"task": "", "lineage": "of all the tasks on its pull request", FLEET: "of the day for all tasks"}
-        return words.get(kind, f"of the day for {kind} {name}")
+        words = {"task": "", "lineage": "the budget of the first task and all that came of it"}
+        return words.get(scope, f"the day's budget of {whose_day(scope)}")
 
     def told(self) -> str:
         """What is spent, in words: "6 of 5 steps are spent"."""
         spent = f"{amount(self.used, self.unit)} of {amount(self.limit, self.unit)} {self.unit} are spent"
-        return f"{spent} {self.whose}".rstrip()
+        return f"{spent} ({self.whose})" if self.whose else spent
 
 
 def amount(value: float, unit: str) -> str:

@@ -12,8 +12,9 @@ import pytest
 from pool.errors import NoEndpointError, PermanentError
 from sandbox.errors import SandboxLostError
 from sandbox.types import Command
+from swarm.budgets.scopes import DayBudget, DayBudgets
 from swarm.errors import IllegalMoveError
-from swarm.types import Budget, Conclusion, TaskState
+from swarm.types import Budget, Conclusion, Spent, TaskState
 from swarm.work import Work
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,8 @@ async def test_a_task_becomes_one_pull_request_with_evidence(bench: Any, name: s
     assert view.report.fixed
     assert not view.report.broken
     assert bench.broker.pulls(name) == 1
-    assert set(view.timings) == {"prepare", "work", "seal", "check", "deliver"}
+    assert {"queued", "prepare", "checks", "broker", "other"} <= set(view.timings)
+    assert sum(view.timings.values()) == pytest.approx(view.updated - view.task.created, abs=0.01)
     assert view.spent.tokens == 10
     assert view.spent.attempts == 1
 
@@ -105,6 +107,7 @@ async def test_the_budget_counts_over_all_attempts_and_a_retry_grants_it_once_mo
         assert view.state is TaskState.LIMIT_HIT
         assert view.spent.tokens == 60
         assert "50 tokens" in view.reason
+        assert (view.failure, view.attempts[-1].failure) == ("agent", "agent")
         bench.strategies["auto"] = fixing(tokens=30)
         await bench.coordinator.retry(name)
         view = await bench.until(name)
@@ -123,6 +126,46 @@ async def test_the_wall_clock_ends_an_attempt_with_its_work_kept(bench: Any, fix
         kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
     assert kept is not None
     assert kept.files == ("clamp.py",)
+
+
+async def test_silence_ends_an_attempt_that_may_be_idle_for_so_long_alone(bench: Any, fixing: Any, name: str) -> None:
+    bench.strategies["auto"] = fixing(gate=asyncio.Event())
+    async with bench.open():
+        await bench.submit(name, budget=Budget(idle=0.5))
+        view = await bench.until(name)
+        assert view.state is TaskState.LIMIT_HIT
+        assert "no model answered and no tool said anything" in view.reason
+        kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
+    assert kept is not None
+    assert kept.files == ("clamp.py",)
+
+
+class Twice:
+    """Two calls of a model, and a change between them."""
+
+    async def work(self, work: Work) -> Conclusion:
+        work.ledger.charge(Spent(steps=1, tokens=10))
+        await work.sandbox.write("clamp.py", b"def clamp(x, low, high):\n    return x\n")
+        await work.save()
+        work.ledger.charge(Spent(steps=1, tokens=10))
+        return Conclusion(ending="finished", title="t", summary="s")
+
+
+async def test_a_spent_day_ends_what_runs_with_its_work_kept_and_holds_back_the_next(bench: Any, name: str) -> None:
+    bench.strategies["auto"] = Twice()
+    async with bench.open():
+        bench.store.budgets.limits = DayBudgets(repository=DayBudget(tokens=9))
+        await bench.submit(name)
+        view = await bench.until(name)
+        await bench.submit(f"{name}-b")
+        after = await bench.store.view(f"{name}-b")
+        kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
+    assert (view.state, view.failure) == (TaskState.LIMIT_HIT, "policy")
+    assert "the day's budget of repository demo" in view.reason
+    assert kept is not None
+    assert kept.files == ("clamp.py",)
+    assert after.state is TaskState.QUEUED
+    assert "the day's budget of repository demo is spent" in after.waits_for
 
 
 async def test_a_passing_fault_is_tried_again_after_a_wait_with_its_work_kept(

@@ -33,7 +33,7 @@ def test_the_limit_that_is_nearest_to_its_end_counts_whoever_set_it() -> None:
     assert found is not None
     assert found.limit == "repository:web.money"
     assert found.text.startswith(
-        "[81% of your money of the day for repository web is spent; left: 90 turns, 40 tokens, 19"
+        "[81% of your money (the day's budget of repository web) is spent; left: 90 turns, 40 tokens, 19"
     )
 
 

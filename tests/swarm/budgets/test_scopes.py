@@ -42,6 +42,6 @@ def test_only_what_has_a_limit_is_a_gauge() -> None:
 
 
 def test_a_gauge_says_whose_limit_it_is() -> None:
-    assert Gauge("user:ann.tokens", "tokens", 9, 5).told() == "9 of 5 tokens are spent of the day for user ann"
-    assert Gauge("repository:a.b.tokens", "tokens", 9, 5).whose == "of the day for repository a.b"
-    assert "pull request" in Gauge("lineage.steps", "steps", 9, 5).told()
+    assert Gauge("user:ann.tokens", "tokens", 9, 5).told() == "9 of 5 tokens are spent (the day's budget of user ann)"
+    assert Gauge("repository:a.b.tokens", "tokens", 9, 5).whose == "the day's budget of repository a.b"
+    assert "all that came of it" in Gauge("lineage.steps", "steps", 9, 5).told()

@@ -18,6 +18,7 @@ from swarm.coordinating.station import Station
 from swarm.coordinating.verbs import Keep, Verbs, nowhere, settled
 from swarm.engine import Ended, Engine
 from swarm.errors import StaleClaimError, StoreAwayError
+from swarm.failures import failure_of
 from swarm.pulse import Pulse
 from swarm.scheduling.facts import HostFacts
 from swarm.store.hosts import Order
@@ -325,7 +326,8 @@ class Coordinator(Verbs):
             outcome = await self._asked(claim, outcome)
         if outcome.verdict is not None or outcome.fault is not None:
             state, reason = lifecycle.after_delivery(outcome)
-            await self._store.settle(claim, Settlement(state, reason, result, verdict=outcome.verdict))
+            whose = failure_of(state, result, outcome.verdict, outcome.fault)
+            await self._store.settle(claim, Settlement(state, reason, result, verdict=outcome.verdict, failure=whose))
             return
         decision = await self._decide(claim, result)
         state, reason = decision.state or TaskState.QUEUED, decision.reason
@@ -366,8 +368,7 @@ class Coordinator(Verbs):
         except (StoreAwayError, StaleClaimError) as error:
             log.warning("attempt %s stops: %s", attempt, error)
             await self._engine.park(attempt)
-            await asyncio.sleep(0)  # where the cancellation arrives
-            raise
+            raise asyncio.CancelledError from error
 
     async def _work(self, claim: Claim) -> Outcome:
         name = claim.attempt.id

@@ -23,6 +23,7 @@ from swarm.types import AttemptResult, Conclusion, Ending, Sealed
 from swarm.work import Strategy, Work
 
 LAST_SAVE = 30.0  # seconds that a cancelled attempt may take to save what it has
+LAST_WORD = 10.0  # seconds of them that the database may take
 SAVE_LIMIT = 64 * MIB  # new content of one save; more than that no broker takes
 SAVES_LIMIT = 512 * MIB  # of all saves of one attempt in this process, so that an agent cannot fill the daemon's disk
 
@@ -102,30 +103,38 @@ class Room:
     async def save(self) -> SealedTree:
         """Seal the workspace as it is now into the attempt's salvage ref."""
         async with self.lock:
-            sealed = await self.workspace.seal(
-                self.base, self.sandbox.export(), limit=self.limit, furniture=self.furniture
-            )
-            # A worker that was replaced must not put its tree over its successor's.
-            await self.store.leases.check(self.claim)
-            ref = salvage_ref(self.claim.attempt.id)
-            kept = Kept(ref, sealed.tree, self.sandbox.name)
-            if not self.quota.knows(sealed):
-                await self.workspace.keep(ref, sealed, salvage_words(self.claim.attempt.id))
-                await self.store.snapshots.keep(self.claim, kept, sealed.pack, sealed.base)
-                self.quota.count(sealed)
-            # The journal's line is written either way: what changed before it, and changed back, is saved as well.
-            await self.store.salvaged(self.claim, kept)
+            sealed = await self.seal()
+            await self.commit(sealed)
             return sealed
 
-    async def keep_beside(self) -> None:
-        """Keep the workspace as it is now in this host's git folder, where it is in nobody's way."""
+    async def save_anyhow(self) -> None:
+        """The same where it may be too late: then the work is kept beside the attempt's, in nobody's way."""
         async with self.lock:
-            sealed = await self.workspace.seal(
-                self.base, self.sandbox.export(), limit=self.limit, furniture=self.furniture
-            )
-            ref = left_ref(self.sandbox.name)
+            sealed = await self.seal()
+            try:
+                async with asyncio.timeout(LAST_WORD):
+                    await self.commit(sealed)
+            except (StaleClaimError, StoreError, TimeoutError):
+                ref = left_ref(self.sandbox.name)
+                await self.workspace.keep(ref, sealed, salvage_words(self.claim.attempt.id))
+                log.warning("work of attempt %s is kept under %s", self.claim.attempt.id, ref)
+
+    async def seal(self) -> SealedTree:
+        """The workspace as it is now."""
+        return await self.workspace.seal(self.base, self.sandbox.export(), limit=self.limit, furniture=self.furniture)
+
+    async def commit(self, sealed: SealedTree) -> None:
+        """Make it what the attempt goes on from. Raises StaleClaimError and StoreError."""
+        # A worker that was replaced must not put its tree over its successor's.
+        await self.store.leases.check(self.claim)
+        ref = salvage_ref(self.claim.attempt.id)
+        kept = Kept(ref, sealed.tree, self.sandbox.name)
+        if not self.quota.knows(sealed):
             await self.workspace.keep(ref, sealed, salvage_words(self.claim.attempt.id))
-            log.warning("work of attempt %s is kept under %s", self.claim.attempt.id, ref)
+            await self.store.snapshots.keep(self.claim, kept, sealed.pack, sealed.base)
+            self.quota.count(sealed)
+        # The journal's line is written either way: what changed before it, and changed back, is saved as well.
+        await self.store.salvaged(self.claim, kept)
 
 
 async def found(workspace: Workspace, store: Store, repository: str, ref: str) -> SealedTree | None:
@@ -190,10 +199,7 @@ async def save_quietly(room: Room) -> None:
     """
     try:
         async with asyncio.timeout(LAST_SAVE):
-            try:
-                await room.save()
-            except (StaleClaimError, StoreError):
-                await room.keep_beside()
+            await room.save_anyhow()
     except Exception as error:  # noqa: BLE001 - the reason why the attempt ends matters more than this
         log.warning("attempt %s: the last save failed: %s", room.claim.attempt.id, error)
 

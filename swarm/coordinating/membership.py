@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -49,9 +50,10 @@ class Membership:
         """
         began = self._clock()
         try:
-            orders = await self._store.hosts.beat(self._member)
-        except StoreAwayError as error:
-            log.warning("the heartbeat did not come through: %s", error)
+            async with asyncio.timeout(max(0.1, self._renewed + self._pace.lease - began)):
+                orders = await self._store.hosts.beat(self._member)
+        except (StoreAwayError, TimeoutError) as error:
+            log.warning("the heartbeat did not come through: %s", error or "the database does not answer")
             return None
         if orders is None:
             raise DaemonError(

@@ -270,10 +270,15 @@ async def _pruned(settings: Settings, *, yes: bool) -> tuple[tuple[Fate, ...], s
         async def merged(capability: str) -> bool:
             return (await ask.pull(capability)).state == "merged"
 
-        pruner = Pruner(shelf, store, merged)
-        fates = await pruner.plan(settings.salvage, [each for each in await shelf.entries() if each.place == "here"])
-        gone = {fate.entry.ref for fate in fates if yes and fate.goes and await pruner.go(fate)}
-        return fates, gone, pruner.unasked
+        async with AsyncExitStack() as stack:
+            writer = None
+            if yes and store.shared:
+                writer = await stack.enter_async_context(await asyncio.to_thread(Store, settings.daemon.where()))
+            pruner = Pruner(shelf, store, merged, writer)
+            mine = [each for each in await shelf.entries() if each.place != "elsewhere"]
+            fates = await pruner.plan(settings.salvage, mine)
+            gone = {fate.entry.ref for fate in fates if yes and fate.goes and await pruner.go(fate)}
+            return fates, gone, pruner.unasked
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from sandbox.trees.keeping import Kept
+from swarm.store.snapshots import Entry as Snapshot
 from swarm.types import Frozen, Step, TaskView
 
 SALVAGE, LEFT, TRANSCRIPTS = "refs/salvage/", "refs/left/", "refs/transcripts/"
@@ -59,6 +60,7 @@ class Entry(Frozen):
     transcript: str = Field(default="", description="the commit that holds its transcript")
     whole: bool = Field(default=False, description="whether the transcript goes to the attempt's end")
     place: Literal["here", "database", "elsewhere"] = "here"
+    size: int = Field(default=0, description="bytes of a snapshot in the database")
     number: int = 0
     state: str = Field(default="", description="of its task, where the database tells")
     ending: str = ""
@@ -109,6 +111,27 @@ def known_only(views: Iterable[TaskView], here: Collection[str]) -> Iterator[Ent
                     at=attempt.ended or attempt.started,
                     place="elsewhere",
                 )
+
+
+def of_snapshot(snapshot: Snapshot) -> Entry | None:
+    """A snapshot of the shared database; None for what is no attempt's work, as the beginning of a fork."""
+    kind: Literal["attempt", "left"] = "left" if snapshot.ref.startswith(LEFT) else "attempt"
+    if not snapshot.ref.startswith((SALVAGE, LEFT)):
+        return None
+    return Entry(
+        id=snapshot.ref.removeprefix(LEFT if kind == "left" else SALVAGE),
+        kind=kind,
+        attempt=snapshot.attempt,
+        task=snapshot.task,
+        number=task_of(snapshot.attempt)[1],
+        repository=snapshot.repository,
+        ref=snapshot.ref,
+        tree=snapshot.tree,
+        base=snapshot.base,
+        at=snapshot.at,
+        place="database",
+        size=snapshot.size,
+    )
 
 
 def with_view(entry: Entry, view: TaskView) -> Entry:

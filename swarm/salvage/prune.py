@@ -18,11 +18,15 @@ Merged = Callable[[str], Awaitable[bool]]
 
 
 class Pruner:
-    """Over a shelf and its database. ``merged`` asks the broker; what it cannot say counts as not merged."""
+    """Over a shelf and its database. ``merged`` asks the broker; what it cannot say counts as not merged.
 
-    def __init__(self, shelf: Shelf, store: Store, merged: Merged) -> None:
+    ``writer`` is the same database, open for writing, where other hosts' snapshots are to go as well.
+    """
+
+    def __init__(self, shelf: Shelf, store: Store, merged: Merged, writer: Store | None = None) -> None:
         self._shelf = shelf
         self._store = store
+        self._writer = writer
         self._merged = merged
         self._said: dict[str, bool] = {}
         self.unasked: str = ""
@@ -45,7 +49,10 @@ class Pruner:
             return False
         for ref in wanted & kept.keys():
             await keeping.drop(kept[ref])
-        await self._shelf.forget(entry)
+        if self._writer is not None and self._writer.shared:
+            held = await self._writer.snapshots.of(entry.ref, entry.repository)
+            if held is not None and held.entry.tree == entry.tree:
+                await self._writer.snapshots.prune([held.entry])
         return True
 
     async def _known(self, entry: Entry) -> Known:
@@ -60,7 +67,7 @@ class Pruner:
             merged=await self._is_merged(view, entry),
             ended=view.updated,
             awaited=await self._shelf.awaited(view),
-            size=await keeping.weight(entry.commit, entry.base) if entry.commit and entry.place == "here" else 0,
+            size=await keeping.weight(entry.commit, entry.base) if entry.commit else entry.size,
         )
 
     async def _is_merged(self, view: TaskView, entry: Entry) -> bool:

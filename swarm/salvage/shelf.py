@@ -15,9 +15,12 @@ from sandbox.types import SealedTree
 from swarm.errors import TaskNotFoundError
 from swarm.salvage import entries
 from swarm.salvage.entries import ABOUT, LEFT, SALVAGE, TRANSCRIPTS, About, Entry
+from swarm.store.snapshots import Entry as Snapshot
 from swarm.store.store import Store
 from swarm.types import Step, TaskView
+from swarm.workroom import found
 
+MOST = 50_000  # snapshots of other hosts that are listed
 RECENT = 1_000  # of the newest tasks whose work on other hosts is listed
 
 
@@ -54,13 +57,12 @@ class Shelf:
 
     async def entries(self) -> tuple[Entry, ...]:
         """All entries, the newest first, with what the database says of their tasks. Raises WorkspaceError."""
-        found: list[Entry] = []
+        listed: list[Entry] = []
         for folder in sorted(self._folder.glob("*.git")):
             kept = await Keeping(folder).kept(SALVAGE, LEFT, TRANSCRIPTS)
-            found += entries.entries_of(folder.name.removesuffix(".git"), kept)
-        found += await self._elsewhere({entry.ref for entry in found})
-        found.sort(key=lambda entry: entry.at, reverse=True)
-        return tuple(found)
+            listed += entries.entries_of(folder.name.removesuffix(".git"), kept)
+        listed += await self._elsewhere({entry.ref for entry in listed})
+        return tuple(sorted(listed, key=lambda entry: entry.at, reverse=True))
 
     async def told(self, listed: Iterable[Entry]) -> tuple[Entry, ...]:
         """The entries with their task's state and title: from the database, else from their transcripts."""
@@ -98,8 +100,8 @@ class Shelf:
         """The tree that was left; None where there is none. Raises WorkspaceError."""
         if not entry.tree:
             return None
-        if entry.place == "database":
-            await self._fetch(entry)
+        if entry.place == "database" and self._store is not None:
+            return await found(self.workspace(entry.repository), self._store, entry.repository, entry.ref)
         return await self.workspace(entry.repository).sealed_at(entry.ref)
 
     async def changes(self, sealed: SealedTree, repository: str) -> tuple[Change, ...]:
@@ -136,9 +138,6 @@ class Shelf:
         lineage = await self._store.lineage(view.task.id)
         return tuple(each.task.id for each in lineage if each.task.id != view.task.id and not each.state.final)
 
-    async def forget(self, entry: Entry) -> None:
-        """Let go of the database's copy of a snapshot."""
-
     async def _about(self, entry: Entry) -> About | None:
         if not entry.transcript:
             return None
@@ -147,10 +146,21 @@ class Shelf:
         return entries.about_of(raw)
 
     async def _elsewhere(self, here: set[str]) -> list[Entry]:
-        """What the database knows of and this disk does not hold."""
+        """What the database holds or knows of, and this disk does not hold."""
         if self._store is None:
             return []
-        return list(entries.known_only(await self._store.views(None, RECENT), here))
+        held = await self._snapshots() if self._store.shared else []
+        found = [entry for each in held if each.ref not in here and (entry := entries.of_snapshot(each))]
+        known = await self._store.views(None, RECENT)
+        return [*found, *entries.known_only(known, here | {entry.ref for entry in found})]
 
-    async def _fetch(self, entry: Entry) -> None:
-        """Bring a snapshot out of the database into this host's git folder."""
+    async def _snapshots(self) -> list[Snapshot]:
+        """All snapshots of all hosts, without their content."""
+        found: list[Snapshot] = []
+        while self._store is not None and len(found) < MOST:
+            after = (found[-1].repository, found[-1].ref) if found else ("", "")
+            page = await self._store.snapshots.entries(after=after)
+            if not page:
+                break
+            found += page
+        return found

@@ -1,0 +1,110 @@
+"""Clearing away asks the forge, tells before it does, and leaves alone what has changed since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swarm.config import SalvageConfig
+from swarm.errors import BrokerError
+from swarm.salvage.prune import Pruner
+from swarm.salvage.shelf import Shelf
+from swarm.salvage.upkeep import Upkeep
+from swarm.types import TaskState
+from tests.swarm.salvage.conftest import git
+
+pytestmark = pytest.mark.slow
+
+
+def _asked(answer: bool | Exception) -> Any:
+    async def merged(capability: str) -> bool:
+        assert capability
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return merged
+
+
+async def _delivered(bench: Any, name: str) -> Shelf:
+    await bench.submit(name)
+    await bench.until(name, TaskState.DELIVERED)
+    await Upkeep(bench.store, bench.folder / "git").catch_up()
+    return Shelf(bench.folder / "git", bench.store)
+
+
+async def test_what_the_forge_shows_merged_goes_with_its_transcript_and_only_when_told(bench: Any, name: str) -> None:
+    async with bench.open():
+        shelf = await _delivered(bench, name)
+        pruner = Pruner(shelf, bench.store, _asked(True))
+        entries = await shelf.entries()
+        (fate,) = await pruner.plan(SalvageConfig(), entries)
+        assert (fate.goes, fate.why) == (True, "the forge shows it merged")
+        assert await shelf.entries() == entries
+        assert await pruner.go(fate)
+        assert await shelf.keeping("demo").kept("refs/salvage/", "refs/transcripts/") == ()
+
+
+@pytest.mark.parametrize("answer", [False, BrokerError("it is away")])
+async def test_what_the_forge_does_not_show_merged_stays(bench: Any, name: str, answer: Any) -> None:
+    async with bench.open():
+        shelf = await _delivered(bench, name)
+        pruner = Pruner(shelf, bench.store, _asked(answer))
+        (fate,) = await pruner.plan(SalvageConfig(), await shelf.entries())
+        assert not fate.goes
+        assert pruner.unasked == ("it is away" if isinstance(answer, Exception) else "")
+
+
+async def test_a_tree_that_is_not_the_delivered_one_stays_although_its_task_is_merged(bench: Any, name: str) -> None:
+    async with bench.open():
+        shelf = await _delivered(bench, name)
+        attempt = (await bench.store.view(name)).attempts[0]
+        sealed = await bench.workspace.sealed_at(attempt.salvage)
+        other = await bench.workspace.unchanged(sealed.base)
+        await bench.workspace.keep(attempt.salvage, other, f"Salvage of attempt {attempt.id}")
+        (fate,) = await Pruner(shelf, bench.store, _asked(True)).plan(SalvageConfig(), await shelf.entries())
+        assert not fate.goes
+
+
+async def test_what_was_taken_up_again_since_it_was_planned_stays(bench: Any, name: str, fixing: Any) -> None:
+    bench.strategies["auto"] = fixing(error=RuntimeError("broken"))
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until(name, TaskState.INFRA_FAILED)
+        shelf = Shelf(bench.folder / "git", bench.store)
+        pruner = Pruner(shelf, bench.store, _asked(False))
+        bench.offset = 10.0
+        entries = await shelf.entries()
+        (fate,) = await pruner.plan(SalvageConfig(keep_bytes=1), entries)
+        assert fate.goes
+        bench.coordinator._draining = True
+        await bench.store.verbs.retry(name)
+        assert not await pruner.go(fate)
+        assert await shelf.entries() == entries
+
+
+async def test_resuming_begins_with_exactly_what_the_named_attempt_left(bench: Any, name: str, fixing: Any) -> None:
+    bench.strategies["auto"] = fixing(content="first\n", error=RuntimeError("broken"))
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until(name, TaskState.INFRA_FAILED)
+        bench.strategies["auto"].content = "second\n"
+        await bench.coordinator.retry(name)
+        await bench.until_step(name, "attempt", number=2)
+        await bench.until(name, TaskState.INFRA_FAILED)
+        first = (await bench.store.view(name)).attempts[0]
+        bench.strategies["auto"] = again = fixing()
+        await bench.coordinator.resume(name, first.id)
+        await bench.until(name, TaskState.DELIVERED)
+        assert again.found == [b"first\n"]
+
+
+async def test_tidying_keeps_every_reference(bench: Any, name: str) -> None:
+    async with bench.open():
+        shelf = await _delivered(bench, name)
+        before = await shelf.entries()
+        await shelf.keeping("demo").tidy()
+        assert await shelf.entries() == before
+        assert "packed-refs" in {path.name for path in (bench.folder / "git" / "demo.git").iterdir()}
+        git("fsck", "--strict", cwd=bench.folder / "git" / "demo.git")

@@ -1,4 +1,4 @@
-"""A real daemon process called from elsewhere: TLS, a token that `swarm token` made, a task to its pull request, MCP."""
+"""A daemon process called from elsewhere: TLS, a token that `swarm token` made, a task to its pull request, MCP."""
 
 from __future__ import annotations
 

@@ -24,3 +24,14 @@ def test_a_program_shows_the_mend(installation) -> None:
     done = subprocess.run(words, env=installation.env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "mend: write one with: swarm init" in done.stderr
+
+
+def test_a_program_shows_how_a_daemon_stands_and_what_moves(installation) -> None:
+    script = SCRIPT.with_name("client.py")
+    words = [sys.executable, str(script), str(installation.folder / "daemon.sock")]
+    done = subprocess.run(words, env=installation.env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "of 4 workers busy" in done.stdout
+    gone = subprocess.run([*words[:2], "/none.sock"], env=installation.env, capture_output=True, text=True, check=False)
+    assert gone.returncode == 1
+    assert "mend: start it with: swarm daemon" in gone.stderr

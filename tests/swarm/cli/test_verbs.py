@@ -1,0 +1,83 @@
+"""What a person does to a task under way, through the real entry point, a real broker and the daemon's real api."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def submitted(swarm: Any, words: str, *options: str) -> str:
+    made = swarm("submit", words, *options, "--json")
+    assert made.code == 0, made.err
+    return str(json.loads(made.out)["task"]["id"])
+
+
+def state(swarm: Any, task: str) -> str:
+    return str(json.loads(swarm("show", task, "--json").out)["state"])
+
+
+def test_a_task_is_paused_told_something_resumed_and_cancelled(swarm: Any) -> None:
+    task = submitted(swarm, "hold on")
+    paused = swarm("pause", task)
+    assert paused.code == 0, paused.err
+    assert f"task {task} paused" in paused.out
+    assert swarm("pause", task).code == 0
+    told = swarm("message", task, "mind the \x1b[31mtests", "--json")
+    assert json.loads(told.out)["text"].startswith("mind the")
+    assert "\x1b" not in swarm("message", task, "once more").out
+    assert swarm("resume", task).code == 0
+    assert state(swarm, task) in {"queued", "running"}
+    assert swarm("cancel", task).code == 0
+    assert swarm("pause", task).code == 7
+
+
+def test_a_retry_brings_a_new_right_along_where_it_is_asked_for(swarm: Any) -> None:
+    task = submitted(swarm, "gave_up at once", "--idempotency-key", "verbs-retry")
+    assert swarm("follow", task).code == 12
+    renewed = swarm("retry", task, "--renew", "--json")
+    assert renewed.code == 0, renewed.err
+    assert json.loads(renewed.out)["task"]["request"]["capability"] == ""
+    both = swarm("retry", task, "--renew", "--capability", "x")
+    assert both.code == 7
+    assert "name one of them" in both.err
+
+
+def test_who_may_call_is_told_and_a_token_is_shown_once(swarm: Any) -> None:
+    made = swarm("token", "add", "robot", "--role", "viewer", "--per-minute", "7", "--json")
+    secret = json.loads(made.out)["token"]
+    assert secret.startswith("swarm_")
+    listed = swarm("token", "list")
+    assert "robot" in listed.out
+    assert secret not in listed.out + swarm("token", "list", "--json").out
+    assert swarm("token", "add", "robot").code == 3
+    assert swarm("token", "add", "no name").code == 3
+    assert swarm("token", "revoke", "robot").code == 0
+    gone = swarm("token", "revoke", "robot")
+    assert gone.code == 6
+    assert "swarm token list" in gone.err
+
+
+def test_a_key_that_made_another_task_is_refused_on_the_command_line_too(swarm: Any) -> None:
+    first = submitted(swarm, "gave_up here", "--idempotency-key", "verbs-key")
+    assert submitted(swarm, "gave_up here", "--idempotency-key", "verbs-key") == first
+    other = swarm("submit", "something else", "--idempotency-key", "verbs-key")
+    assert other.code == 7
+    assert "asks for something else" in other.err
+
+
+def test_a_word_to_no_task_is_told_with_the_mend(swarm: Any) -> None:
+    for words in (("pause", "nobody"), ("resume", "nobody"), ("message", "nobody", "x"), ("fork", "nobody")):
+        ran = swarm(*words)
+        assert ran.code == 6, (words, ran.err)
+        assert "mend" in ran.err
+
+
+def test_mcp_of_another_machine_needs_a_token_and_tells_so(swarm: Any, tmp_path: Any) -> None:
+    for words, told in (
+        (("--url", "https://swarm.example:1"), "--token-file"),
+        (("--token-file", str(tmp_path / "none")), "belong to --url"),
+        (("--url", "https://swarm.example:1", "--token-file", str(tmp_path / "none")), "token alone"),
+    ):
+        ran = swarm("mcp", *words)
+        assert ran.code == 3, ran.err
+        assert told in ran.err

@@ -68,7 +68,11 @@ def main() -> int:
         say({"missing": str(error)})
         return 3
     except Exception as error:  # noqa: BLE001  whatever the native code objects to is told in one line
-        say({"error": f"{type(error).__name__}: {error}"})
+        reason = f"{type(error).__name__}: {error}"
+        sys.stderr.write(
+            reason + "\n"
+        )  # the log that the parent names says it too, whatever the native code wrote there
+        say({"error": reason})
         return 4
     say({"url": server.listening_address})
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

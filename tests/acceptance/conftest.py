@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from house import BROKER_USER, CHECKOUT, DAEMON_USER, House, account, of_one_user, of_three_users, remove_users
+from house import CHECKOUT, House, of_one_user, of_three_users, remove_users
 from stack import Layout, Source, Stack, prepare, weights
 
 SAMPLE = Source("sample", CHECKOUT / "examples" / "sample-repository", "python3 -m pytest -q")
@@ -24,21 +25,26 @@ MakeStack = Callable[..., tuple[Stack, str]]
 
 @pytest.fixture(scope="session")
 def installed() -> Iterator[Path]:
-    """A folder that every user can reach, for stacks and installations; removed at the end, users made with it too."""
+    """A folder that every user can reach, for stacks and installations; removed at the end."""
     base = Path(tempfile.mkdtemp(prefix="swarm-acceptance-"))
     base.chmod(0o755)
-    there = {name for name in (DAEMON_USER, BROKER_USER) if account(name)}
     yield base
     shutil.rmtree(base)
-    remove_users({DAEMON_USER, BROKER_USER} - there) if os.getuid() == 0 else None
 
 
-@pytest.fixture(scope="session")
-def three_users(installed: Path) -> House:
-    """Person, daemon and broker as three users, the daemon without the broker's code."""
+@pytest.fixture(scope="module")
+def three_users(installed: Path) -> Iterator[House]:
+    """Person, daemon and broker as three users, the daemon without the broker's code; users made for it are removed.
+
+    One at a time on this machine, since the users and their control group are the machine's.
+    """
     if os.getuid() != 0:
         pytest.skip("needs root: it makes users")
-    return of_three_users(installed)[0]
+    with Path("/run/agent-swarm-acceptance.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        house, made = of_three_users(installed)
+        yield house
+        remove_users(made)
 
 
 @pytest.fixture(scope="session")

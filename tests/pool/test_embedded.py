@@ -69,7 +69,9 @@ async def test_broken_weights_end_in_one_line_that_names_the_log(tmp_path: Path)
         async with serve_embedded(config, log=log):
             pass
     assert "\n" not in str(caught.value)
-    assert log.stat().st_size > 0
+    assert str(caught.value).partition("could not be served: ")[2].partition(";")[0] in log.read_text(
+        "utf-8", "replace"
+    )
 
 
 def test_missing_xllamacpp_is_told_by_the_child_as_a_line() -> None:
@@ -178,7 +180,7 @@ asyncio.run(main())
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110  another process has no event for us
             await asyncio.sleep(0.05)
 

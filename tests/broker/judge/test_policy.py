@@ -85,9 +85,9 @@ def test_what_an_allowed_folder_holds_is_allowed(path):
 
 
 def test_a_pattern_of_many_stars_takes_no_time():
-    started = time.monotonic()
+    started = time.thread_time()
     assert not matches("/".join("a" * 60), "/".join(["**", "a"] * 50 + ["b"]))
-    assert time.monotonic() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=6))

@@ -71,7 +71,7 @@ async def test_a_redirect_is_not_followed_and_another_endpoint_answers(status: i
         misfit = pool.status()[0].misfit
         assert f"{status} it sends requests elsewhere to {thief.url}" in misfit
         assert "set url of this endpoint" in misfit
-        assert pool._sender.standings.state("a") == "open"
+        assert pool._sender.standings.state("a") in {"open", "half-open"}  # after a while it would be tried again
         assert pool.status()[0].state == "up"
 
 

@@ -116,7 +116,7 @@ async def test_the_connection_that_rested_longest_makes_room_for_a_new_one(gatew
         assert await ended(pipes[0]) == b""
         assert (await house.client.get("/v1/models")).status_code == 200
         assert house.here.connections <= 8
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20
 
 
 async def test_where_all_are_at_work_a_new_one_is_told_so(gateway: Any) -> None:

@@ -54,7 +54,7 @@ def events(raw: str) -> list[Any]:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110  the server has no event for it
             await asyncio.sleep(0.005)
 
@@ -126,14 +126,14 @@ async def test_stream_interval_gathers_tokens_after_the_first() -> None:
     assert said[1:] == ["a ", "b c d ", "e f g"]
 
 
-async def test_head_comes_long_before_the_first_token() -> None:
+async def test_head_comes_before_the_first_token() -> None:
     """As with vLLM: a client that waits for headers alone learns nothing of the queue."""
-    async with serving([Slow(0.2, "ok")]) as (_, client):
-        started = time.monotonic()
-        async with client.stream("POST", "/v1/chat/completions", json=STREAM) as answer:
-            assert time.monotonic() - started < 0.15
-            await answer.aread()
-        assert time.monotonic() - started >= 0.2
+    async with serving(["ok"]) as (server, client):
+        server.hold()
+        async with asyncio.timeout(60), client.stream("POST", "/v1/chat/completions", json=STREAM) as answer:
+            assert answer.status_code == 200
+            server.release()
+            assert b"ok" in await answer.aread()
 
 
 @pytest.mark.parametrize(
@@ -168,18 +168,15 @@ async def test_reset_midway_breaks_the_connection_after_a_part(body: dict[str, A
 async def test_stalled_stream_says_a_part_and_then_nothing() -> None:
     async with (
         serving([stalled("one two three")]) as (_, client),
-        client.stream("POST", "/v1/chat/completions", json=STREAM, timeout=0.7) as answer,
+        client.stream("POST", "/v1/chat/completions", json=STREAM) as answer,
     ):
-        got: list[bytes] = []
-        with pytest.raises(httpx.ReadTimeout):
-            await gather(answer, got)
-    assert b"two" in b"".join(got)
-    assert b"three" not in b"".join(got)
-
-
-async def gather(answer: httpx.Response, into: list[bytes]) -> None:
-    async for part in answer.aiter_bytes():
-        into.append(part)  # noqa: PERF401  what came before it broke off is wanted
+        parts, got = answer.aiter_bytes(), b""
+        while b"two" not in got:
+            got += await anext(parts)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.7):
+                got += await anext(parts)
+    assert b"three" not in got
 
 
 async def test_split_and_commented_streams_say_the_same() -> None:

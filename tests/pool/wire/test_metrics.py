@@ -153,6 +153,6 @@ def test_vllm_on_cpu_gives_itself_away_and_an_unknown_one_does_not() -> None:
 def test_buckets_are_not_what_a_scrape_costs() -> None:
     """llm-d/llm-d#2118: scraping often is dear where every bucket is parsed."""
     buckets = "".join(f'vllm:x_bucket{{engine="0",le="{number}"}} {number}\n' for number in range(20_000))
-    started = time.perf_counter()
+    started = time.thread_time()
     assert parse(VLLM + buckets).load == 7
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5

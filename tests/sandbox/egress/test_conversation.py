@@ -95,7 +95,7 @@ async def test_a_head_that_drips_is_given_up(dripped: bytes) -> None:
         writer.close()
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"did not come within 0.3 s" in answer
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 20
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:

@@ -200,7 +200,7 @@ def test_bytes_that_drip_do_not_hold_a_thread(ask, where):
     began = time.monotonic()
     with door.visit() as visit, pytest.raises(ForgeError) as caught:
         visit.get("/x")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert caught.value.reason == "unreachable"
 
 
@@ -208,7 +208,7 @@ def test_a_second_call_on_a_kept_connection_has_its_time_too(ask):
     def act(it: Handler) -> None:
         if it.path.endswith("slow"):
             it.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n")
-            for _ in range(100):
+            for _ in range(200):
                 time.sleep(0.05)
                 it.wfile.write(b"x")
         it.answer(200)
@@ -219,7 +219,7 @@ def test_a_second_call_on_a_kept_connection_has_its_time_too(ask):
         visit.get("/quick")
         with pytest.raises(ForgeError):
             visit.get("/slow")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("lost", [502, 503, 504, 500, None])

@@ -172,9 +172,9 @@ WIDE = json.dumps({"message": {"a": ["x" * 100_000] * 50}}).encode()
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"message":' * 20_000, WIDE, b"\xff" * 99])
 def test_a_hostile_body_costs_little(body):
-    began = time.monotonic()
+    began = time.thread_time()
     assert len(said(body)) <= 300
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize("before", [250, 260, 290, 2390])

@@ -1,6 +1,6 @@
 # The doors of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check format test test-slow test-postgres test-docker test-model test-root test-vllm test-clients test-forges test-all conformance attack demo demo-clean bench clean
+.PHONY: help setup chaos venv check format test test-slow test-postgres test-docker test-model test-root test-vllm test-clients test-forges test-all conformance attack demo demo-clean bench clean
 
 PYTEST := .venv/bin/python -m pytest
 WORKERS := $(shell expr 2 "*" $$(nproc))   # many tests wait for sockets and clocks
@@ -35,13 +35,13 @@ test-postgres: setup ## tests that need a Postgres server; scripts/postgres star
 	$(PYTEST) -n 2 --dist worksteal -m postgres
 
 test-docker: setup ## tests that need a Docker engine and the base image (scripts/build-image)
-	$(PYTEST) -m docker
+	$(PYTEST) -n 4 --dist worksteal -m docker
 
 test-model: setup ## tests that need the embedded model
-	$(PYTEST) -m model
+	$(PYTEST) -n 2 --dist loadfile -m model
 
 test-root: setup ## tests that need root
-	$(PYTEST) -m root
+	$(PYTEST) -n 3 --dist worksteal -m root
 
 test-vllm: setup ## tests that need a real vLLM server (scripts/vllm-server installs it)
 	$(PYTEST) -m vllm
@@ -61,6 +61,9 @@ conformance: setup ## the sandbox's claims, attacked on every backend of this ma
 
 attack: setup ## attacks on a real broker process and what became of each, as a table; ATTACK="--only CVE"
 	.venv/bin/python scripts/attack.py $(ATTACK)
+
+chaos: setup ## kills at random over 300 short tasks on two workers and Postgres; CHAOS="--tasks 30 --kills 20 --embedded"
+	.venv/bin/python scripts/chaos.py $(CHAOS)
 
 demo: setup ## one task from submit to a pull request, everything real
 	@scripts/demo

@@ -399,12 +399,13 @@ class DbosEngine:
 
     async def _destroy(self) -> None:
         """End DBOS without taking the loop's threads along: it had put its own pool in their place, and ends that."""
+        if self._database is None:
+            return
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(max_workers=1) as own:
             await loop.run_in_executor(own, partial(DBOS.destroy, destroy_registry=True))
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
-        if self._database is not None:
-            self._database.dispose()
+        self._database.dispose()
 
 
 def _running() -> str:

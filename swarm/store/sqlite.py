@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -21,11 +22,17 @@ def open_engine(path: Path, *, reading: bool = False) -> sa.Engine:
 
     Raises StoreError for a file that is damaged or too new, and when reading for one that is absent or too old.
     """
-    if reading:
-        engine = sa.create_engine(f"sqlite:///file:{_escaped(path)}?mode=ro&uri=true", hide_parameters=True)
-    else:
+    if not reading:
         keep_private(path)
-        engine = sa.create_engine(f"sqlite:///{path}", hide_parameters=True)
+    elif not path.exists():
+        raise StoreError(f"there is no database {path}", "start the daemon once: it makes it (swarm daemon)")
+    address = f"file:{quote(str(path.absolute()))}?mode={'ro' if reading else 'rw'}"
+    engine = sa.create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(address, uri=True, check_same_thread=False),
+        poolclass=sa.pool.QueuePool,
+        hide_parameters=True,
+    )
     event.listen(engine, "connect", partial(_configure, reading=reading))
     event.listen(engine, "begin", partial(_begin, how="DEFERRED" if reading else "IMMEDIATE"))
     try:
@@ -59,8 +66,8 @@ def failed(error: sa.exc.DatabaseError) -> StoreError:
 def _configure(connection: sqlite3.Connection, _record: object, *, reading: bool) -> None:
     # Transactions are begun by us, at once as writers: two that read first and write later would deadlock.
     connection.isolation_level = None
-    writing = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
-    for pragma in (f"busy_timeout={BUSY}", *(() if reading else writing)):
+    how = ("query_only=ON",) if reading else ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+    for pragma in (f"busy_timeout={BUSY}", *how):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -72,8 +79,3 @@ def _require_sound(connection: sa.Connection, path: Path) -> None:
     damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
     if damage != "ok":
         raise StoreError(f"the database {path} is damaged: {damage}", f"restore it, or move it away: mv {path} /tmp")
-
-
-def _escaped(path: Path) -> str:
-    """As SQLite wants a path in an address."""
-    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

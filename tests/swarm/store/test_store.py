@@ -273,7 +273,7 @@ class TestBadFiles:
 
     async def test_a_database_with_a_damaged_page(self, tmp_path: Path) -> None:
         async with Store(tmp_path / "swarm.db") as store:
-            for number in range(200):
+            for number in range(40):
                 await add(store, f"t{number}")
         data = bytearray((tmp_path / "swarm.db").read_bytes())
         data[4096 : len(data) - 4096] = b"\xa5" * (len(data) - 8192)

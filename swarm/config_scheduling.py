@@ -24,6 +24,9 @@ class SchedulingConfig(Frozen):
     )
     users: dict[str, Cap] = Field(default_factory=dict, max_length=10_000, description="the same for users by name")
     tiers: dict[str, Cap] = Field(default_factory=dict, max_length=1000, description="the same for tiers by name")
+    window: int = Field(
+        default=2048, ge=0, description="tokens that a model has to take at least; tiers without one wait"
+    )
     expires: float | None = Field(
         default=None, gt=0, description="seconds after which a task that names nothing else leaves the queue unclaimed"
     )
@@ -31,4 +34,4 @@ class SchedulingConfig(Frozen):
     @property
     def caps(self) -> Caps:
         """What the scheduler is given."""
-        return Caps(**self.model_dump(exclude={"expires"}))
+        return Caps(**self.model_dump(exclude={"expires", "window"}))

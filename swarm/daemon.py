@@ -74,13 +74,17 @@ class Daemon:
         doors = Doors(application(self._desk), self._listener, self._tcp)
         with self._signals():
             answering = asyncio.create_task(doors.serve(), name="api")
+            preflight = self._house.preflight()
+            await preflight.once()
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
             following = self._following()
             planning = asyncio.create_task(self._house.planner().run(), name="schedules")
+            looking = asyncio.create_task(preflight.run(), name="preflight")
             log.info("listening at %s as process %d", self._house.settings.daemon.socket, os.getpid())
             await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
             following.cancel()
             planning.cancel()
+            looking.cancel()
             self._desk.closing.set()
             doors.stop()
             await answering

@@ -45,6 +45,8 @@ from swarm.followup import Followup
 from swarm.measuring import Measuring
 from swarm.models import Models
 from swarm.planner import Planner
+from swarm.preflight import Ground as Footing
+from swarm.preflight import Preflight
 from swarm.replay.replayer import Means
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
@@ -64,6 +66,7 @@ log = logging.getLogger(__name__)
 
 BROKER_PATIENCE = 45.0  # seconds that a delivery waits for a broker that is being restarted
 CATCH_UP = 0.2  # seconds between two steps of making sums that an earlier version did not keep
+DOCKER = Path("/var/lib/docker")  # where a local engine keeps containers, unless told otherwise
 ASK_PATIENCE = 2.0  # seconds to ask the broker something while a person waits
 
 
@@ -114,6 +117,26 @@ class House:
     def planner(self) -> Planner:
         """What makes the runs of schedules."""
         return Planner(self.store.schedules, self.plan, self.coordinator.wake)
+
+    def preflight(self) -> Preflight:
+        """What keeps tasks in the queue while something is missing that all of them need."""
+        settings = self.settings
+        docker = (DOCKER,) if self.proved.backend == "docker" and DOCKER.is_dir() else ()
+        known = ((name, one.image) for name, one in settings.repositories.items())
+        ground = Footing(
+            folders=(settings.daemon.state, *docker),
+            floor=settings.daemon.disk_floor,
+            tiers=settings.pool.tiers,
+            window=settings.scheduling.window,
+            servers=self.pool.status,
+            broker=self._away,
+            images={name: Path(image) for name, image in known if image and image.startswith("/")},
+        )
+        return Preflight(ground, self.store.queue, self.coordinator.wake)
+
+    async def _away(self) -> str:
+        found = await self.broker()
+        return "" if found.reachable else f"it does not answer at {found.socket} ({found.detail})"
 
     def awaiting(self, moved: Callable[[TaskView], None] = lambda _view: None) -> Awaiting:
         """What looks at the proposals that the broker still holds."""

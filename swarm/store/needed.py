@@ -45,12 +45,15 @@ def _result(connection: sa.Connection, row: Row) -> Needed:
     request = TaskRequest.model_validate_json(row.request)
     judged = rows.last_judged(connection, row.id)
     word = (views.verdict_of(judged) if judged else None) or {}
-    last = judged or connection.execute(
-        sa.select(attempts)
-        .where(attempts.c.task == row.id, attempts.c.result.is_not(None))
-        .order_by(attempts.c.number.desc())
-        .limit(1)
-    ).one_or_none()
+    last = (
+        judged
+        or connection.execute(
+            sa.select(attempts)
+            .where(attempts.c.task == row.id, attempts.c.result.is_not(None))
+            .order_by(attempts.c.number.desc())
+            .limit(1)
+        ).one_or_none()
+    )
     result = views.result_of(last) if last else None
     conclusion = result.conclusion if result else None
     return Needed(

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from swarm.scheduling import breaker as rules
 from swarm.scheduling.admission import may_run
 from swarm.scheduling.facts import Busy, Candidate, Hold, HostFacts, Rules, Running
-from swarm.scheduling.turns import Turns, after, next_of
+from swarm.scheduling.turns import Turns, after, next_of, scopes
 from swarm.store import breakers, moves, rows
 from swarm.store.budgets import Budgets
 from swarm.store.database import Database
@@ -23,7 +23,8 @@ from swarm.types import TaskState
 
 LANES = 500  # that one claim looks at; where there are more, the next claim goes on behind them
 BATCH = 500  # tasks that one sweep looks at
-FLOOR = "floor"
+FLOOR = "floor:"
+KINDS = ("user", "repository", "pair")
 
 QUEUED = tasks.c.state == TaskState.QUEUED.value
 _BUSY = tasks.c.state.in_([TaskState.RUNNING.value, TaskState.DELIVERING.value])
@@ -214,16 +215,18 @@ def _busy(row: Row) -> Busy:
 
 
 def _turns(connection: sa.Connection, heads: Sequence[Candidate]) -> Turns:
-    scopes = {FLOOR, *(f"user:{head.user}" for head in heads), *(f"repository:{head.repository}" for head in heads)}
-    found = connection.execute(sa.select(turns).where(turns.c.scope.in_(scopes)))
-    taken = {row.scope: row.taken for row in found}
-    return Turns(taken, taken.pop(FLOOR, 0.0))
+    wanted = {*(f"{FLOOR}{kind}" for kind in KINDS), *(scope for head in heads for scope in scopes(head))}
+    found = {row.scope: row.taken for row in connection.execute(sa.select(turns).where(turns.c.scope.in_(wanted)))}
+    return Turns(found, {kind: found.pop(f"{FLOOR}{kind}", 0.0) for kind in KINDS})
 
 
 def _write(connection: sa.Connection, count: Turns) -> None:
-    for scope, taken in {**count.taken, FLOOR: count.floor}.items():
+    rows_ = {**count.taken, **{f"{FLOOR}{kind}": floor for kind, floor in count.floors.items()}}
+    for scope, taken in rows_.items():
         values = {"taken": taken}
         if connection.execute(turns.update().where(turns.c.scope == scope).values(values)).rowcount == 0:
             connection.execute(turns.insert().values(scope=scope, **values))
-    # Who is at the floor counts like one who was never seen, so the table holds the busy ones alone.
-    connection.execute(turns.delete().where(turns.c.taken < count.floor, turns.c.scope != FLOOR))
+    for kind, floor in count.floors.items():
+        # Who is at the floor counts like one who was never seen, so the table holds the busy ones alone.
+        over = turns.c.scope.startswith(f"{kind}:", autoescape=True), turns.c.taken < floor
+        connection.execute(turns.delete().where(*over))

@@ -72,9 +72,10 @@ def _write(
     own: dict[Any, list[Part]] = defaultdict(list)
     days: dict[Any, list[Part]] = defaultdict(list)
     for line, parts in found:
+        day = day_of(line.at)
         for part in parts:
             own[part.name].append(part)
-            days[day_of(line.at), part.name].append(part)
+            days[day, part.name].append(part)
     sums.add(connection, times, [{"task": task, "part": name, **_sum(parts)} for name, parts in own.items()])
     shard = {"repository": repository, "host": host}
     rows = [{"day": day, "part": name, **shard, **_sum(parts)} for (day, name), parts in days.items()]

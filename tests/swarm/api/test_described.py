@@ -117,6 +117,9 @@ GOOD = [
     ("GET", "/v1/queue", None),
     ("GET", "/v1/breakers", None),
     ("GET", "/v1/schedules", None),
+    ("GET", "/v1/tasks/one/time", None),
+    ("GET", "/v1/times?days=2&repository=demo", None),
+    ("GET", "/v1/budgets", None),
 ]
 ELSEWHERE = {"/v1/events", "/v1/schedules/{name}", "/metrics"}  # never ends; needs one; is no JSON
 

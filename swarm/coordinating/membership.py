@@ -50,7 +50,8 @@ class Membership:
         """
         began = self._clock()
         try:
-            async with asyncio.timeout(max(0.1, self._renewed + self._pace.lease - began)):
+            left = self._renewed + self._pace.lease - began  # so that a loss is noticed when it comes, and is no end
+            async with asyncio.timeout(left if left > 0 else self._pace.lease):
                 orders = await self._store.hosts.beat(self._member)
         except (StoreAwayError, TimeoutError) as error:
             log.warning("the heartbeat did not come through: %s", error or "the database does not answer")

@@ -60,7 +60,7 @@ class Network:
         return f"{self.prefix}.1"
 
     def link(self, name: str) -> str:
-        return f"sw{name}{self.tag}"
+        return f"swl{name}{self.tag}"
 
     def add(self, name: str) -> str:
         """A namespace whose only way out is the bridge."""
@@ -138,7 +138,7 @@ class Fleet:
         config.write_text(
             f'[daemon]\nstate = "{home}/state"\nsocket = "{home}/d.sock"\nhost = "{name}"\nworkers = 2\n'
             f'database = "{self.database.url}"\ndatabase_password_file = "{password}"\n'
-            f"heartbeat = 0.5\nlease = 4\ngrace = 4\ndrain_timeout = 5\n"
+            f"heartbeat = 0.5\nlease = 10\ngrace = 5\ndrain_timeout = 5\n"
             f'[broker]\nsocket = "{self.broker.socket}"\n'
             f'[[pool.endpoints]]\nname = "a"\nurl = "http://{self.network.address}:{self.model}/v1"\ntier = "small"\n'
             f"[repositories.demo]\ntest_command = '''{TESTS}'''\nstrategy = \"agent\"\n"

@@ -18,7 +18,7 @@ check: venv ## format, lint, types, and the arrows between the rooms
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/mypy scripts/demo.py scripts/canary.py scripts/conformance.py scripts/attack.py
+	.venv/bin/mypy scripts/demo.py scripts/canary.py scripts/conformance.py scripts/attack.py scripts/chaos.py scripts/chaos_model.py
 	.venv/bin/lint-imports --no-logo
 
 format: venv ## put the code into the house format

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import sqlalchemy as sa
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,9 @@ from chaos_model import MENDED
 from chaos_stage import Chaos, below, kill, sandboxes, staged
 from stack import StackError, git
 from swarm.client import DaemonClient
+from swarm.config_database import Address
 from swarm.errors import SwarmError
+from swarm.store.postgres import url_of
 from swarm.types import TaskRequest, TaskState, TaskView
 
 PATIENCE = 1800.0  # seconds for everything
@@ -196,13 +199,54 @@ def judged(stage: Chaos, names: Sequence[str], final: dict[str, TaskView], tally
         wrong.append("more answers were asked for twice than can have been cut off by the kills")
 
 
-def left_over(before: set[int], tally: Tally) -> None:
+def left_over(stage: Chaos, before: set[int], tally: Tally) -> None:
     """Count what outlives the workers once they have stopped."""
     deadline = time.monotonic() + 10
     while (orphans := sandboxes() - before) and time.monotonic() < deadline:
         time.sleep(0.2)
     tally.counts["orphans"] = len(orphans)
     tally.wrong += [f"process {pid} of a sandbox is left over" for pid in orphans]
+    odd = odd_rows(stage)
+    tally.counts["rows that should not be"] = sum(odd.values())
+    tally.wrong += [f"the database holds {name}, {count} times" for name, count in odd.items()]
+
+
+ODD = {  # of the database, when every task has ended; each counts rows that there must be none of
+    "a task that ended and is still held by a host": (
+        "SELECT count(*) FROM tasks WHERE host IS NOT NULL AND state <> 'running' AND state <> 'delivering'"
+    ),
+    "an attempt without an end": "SELECT count(*) FROM attempts WHERE ended IS NULL",
+    "a journal with a gap": "SELECT count(*) FROM (SELECT 1 FROM steps GROUP BY task HAVING count(*) <> max(seq)) odd",
+    "a task with two receipts": (
+        "SELECT count(*) FROM (SELECT 1 FROM steps WHERE kind = 'receipt' GROUP BY task HAVING count(*) > 1) odd"
+    ),
+    "a sealed tree made twice by one attempt": (
+        "SELECT count(*) FROM (SELECT 1 FROM steps WHERE kind = 'sealed' GROUP BY attempt HAVING count(*) > 1) odd"
+    ),
+}
+UNDONE = "SELECT count(*) FROM {}workflow_status WHERE status IN ('PENDING', 'ENQUEUED', 'DELAYED')"
+
+
+def odd_rows(stage: Chaos) -> dict[str, int]:
+    """What the database holds that it should not, by its name."""
+    if stage.shared:
+        password = (stage.base / "postgres" / "password").read_text().strip()
+        url = url_of(Address(stage.database, password))
+        places = dict.fromkeys(ODD.values(), url) | {UNDONE.format("engine."): url}
+    else:
+        store, runs = (
+            sa.URL.create("sqlite", database=str(stage.state(0) / name)) for name in ("swarm.db", "engine.db")
+        )
+        places = dict.fromkeys(ODD.values(), store) | {UNDONE.format(""): runs}
+    named = {query: name for name, query in ODD.items()}
+    found = {}
+    for query, url in places.items():
+        engine = sa.create_engine(url)
+        with engine.connect() as connection:
+            if count := connection.execute(sa.text(query)).scalar_one():
+                found[named.get(query, "a run of the engine that never ended")] = int(count)
+        engine.dispose()
+    return found
 
 
 def _chain_whole(stage: Chaos) -> bool:
@@ -224,7 +268,7 @@ async def through(stage: Chaos, told: argparse.Namespace, said: Console) -> Tall
     await asyncio.to_thread(judged, stage, names, final, tally)
     for daemon in stage.daemons:
         await asyncio.to_thread(daemon.stop)
-    await asyncio.to_thread(left_over, before, tally)
+    await asyncio.to_thread(left_over, stage, before, tally)
     tally.seconds = time.monotonic() - began
     return tally
 

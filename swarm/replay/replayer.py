@@ -54,7 +54,7 @@ class Replayer:
     def __init__(self, recorded: Recording, means: Means) -> None:
         self._recorded = recorded
         self._means = means
-        git = means.folder / f"{recorded.task.request.repository}.git"
+        git = means.folder / "recorded.git"  # never a name out of the recording
         self._keeping = Keeping(git)
         self._workspace = Workspace(git)
         self._limit = min(means.spec.limits.disk, SAVE_LIMIT)
@@ -66,10 +66,14 @@ class Replayer:
         await self._keeping.unpack(objects, self._recorded.base, shallow=self._recorded.shallow)
         course = _Course()
         passed = Spent()
-        for life in lives(self._recorded):
-            course.tree = await self._begin(life, course.tree)
-            await self._live(life, course, passed)
-            passed = total((passed, _spent(life)))
+        try:
+            for life in lives(self._recorded):
+                course.tree = await self._begin(life, course.tree)
+                await self._live(life, course, passed)
+                passed = total((passed, _spent(life)))
+        except (KeyError, TypeError, ValueError) as error:
+            why = f"{type(error).__name__}: {str(error)[:200]}"
+            raise ReplayError(f"the journal of attempt {self._recorded.attempt.id} cannot be played: {why}") from error
         return await self._judged(course)
 
     async def _begin(self, life: Life, last: str | None) -> str | None:

@@ -19,8 +19,8 @@ POINTS = 10.0  # of priority that are worth one turn
 
 @dataclass(frozen=True)
 class Turns:
-    """Turns taken so far by scope ("user:NAME", "repository:NAME", "pair:..."), and how many count for one who is new, by
-    the first word of the scope."""
+    """Turns taken so far by scope ("user:NAME", "repository:NAME", "pair:..."), and how many count for one who is new,
+    by the first word of the scope."""
 
     taken: Mapping[str, float]
     floors: Mapping[str, float] = field(default_factory=dict)

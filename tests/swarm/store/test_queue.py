@@ -1,0 +1,340 @@
+"""The queue in a database: order, fairness, caps, needs, expiry, breakers and estimates, over many hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from swarm.errors import TaskError
+from swarm.scheduling.breaker import PAUSE, THRESHOLD
+from swarm.scheduling.facts import Caps, Hold, HostFacts, Rules
+from swarm.store.hosts import Member
+from swarm.store.rows import Claim, Plan, Settlement
+from swarm.store.schema import tasks
+from swarm.store.store import Store
+from swarm.types import AttemptResult, Budget, Conclusion, FailureKind, TaskRequest, TaskState, TaskView
+
+HOST = HostFacts("here", slots=1000)
+PLAN = Plan(budget=Budget(), tier="small", strategy="auto")
+S = TaskState
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    async with Store(tmp_path / "swarm.db", clock=clock) as opened:
+        yield opened
+
+
+async def add(store: Store, task: str, *, user: str = "ann", repository: str = "web", **more: object) -> TaskView:
+    request = TaskRequest(repository=repository, instructions="fix it", task=task, **more)
+    return (await store.add(request, replace(PLAN, user=user)))[0]
+
+
+async def claim(store: Store, host: HostFacts = HOST) -> Claim:
+    found = await store.queue.claim(host)
+    assert found is not None
+    return found
+
+
+async def claimed(store: Store, count: int) -> list[str]:
+    return [(await claim(store)).task.id for _ in range(count)]
+
+
+async def end(store: Store, held: Claim, to: TaskState, failure: FailureKind | None = None, wait: float = 0.0) -> None:
+    ending = "no_change" if to is S.NO_CHANGE else "gave_up"
+    result = AttemptResult(conclusion=Conclusion(ending=ending))
+    assert await store.settle(held, Settlement(to, "because", result, failure=failure, wait=wait))
+
+
+class TestOrder:
+    async def test_priority_goes_first_until_waiting_has_made_up_for_it(self, store: Store, clock: Clock) -> None:
+        await add(store, "old", priority=50)
+        clock.now += 60 * 11
+        await add(store, "soon", priority=60)
+        await add(store, "urgent", priority=90)
+        assert await claimed(store, 3) == ["urgent", "old", "soon"]
+
+    async def test_a_retry_takes_its_place_by_the_time_that_it_is_queued_again(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await add(store, "first")
+        held = await claim(store)
+        clock.now += 100
+        await add(store, "second")
+        clock.now += 100
+        await end(store, held, S.QUEUED, "infrastructure")
+        assert await claimed(store, 2) == ["second", "first"]
+
+    async def test_a_thousand_tasks_of_one_starve_nobody_with_a_single_worker(self, store: Store, clock: Clock) -> None:
+        for number in range(60):
+            await add(store, f"a{number}", user="ann", repository="a")
+        clock.now += 86_400 * 7
+        for number in range(5):
+            await add(store, f"b{number}", user="bob", repository="b")
+        served = []
+        for _ in range(12):
+            held = await claim(store)
+            served.append(held.task.id[0])
+            await end(store, held, S.NO_CHANGE)
+        assert Counter(served)["b"] == 5
+
+    async def test_what_is_blocked_at_the_head_holds_nobody_behind_it(self, store: Store) -> None:
+        store.queue.rules = Rules(Caps(repositories={"full": 1}))
+        for number in range(30):
+            await add(store, f"f{number}", repository="full")
+        await add(store, "needs-gpu", requires=("gpu",))
+        await add(store, "plain")
+        found = await claimed(store, 2)
+        assert {found[0][0], found[1]} == {"f", "plain"} or {found[1][0], found[0]} == {"f", "plain"}
+        assert await store.queue.claim(HOST) is None
+        assert (await claim(store, HostFacts("big", frozenset({"gpu"})))).task.id == "needs-gpu"
+
+    @pytest.mark.slow
+    async def test_a_claim_costs_the_same_with_a_hundred_thousand_in_the_queue(self, store: Store) -> None:
+        async def cost() -> float:
+            await claim(store)
+            started = time.perf_counter()
+            for _ in range(20):
+                await claim(store)
+            return time.perf_counter() - started
+
+        for number in range(100):
+            await add(store, f"t{number}", repository=f"r{number % 10}", user=f"u{number % 7}")
+        few = await cost()
+        many = await store._do(_multiply)
+        assert many > 100_000
+        assert await cost() < 10 * few + 0.5
+
+
+def _multiply(connection: sa.Connection) -> int:
+    """Copies of what is queued, until there are more than a hundred thousand."""
+    rows = [dict(row._mapping) for row in connection.execute(sa.select(tasks).where(tasks.c.state == "queued"))]
+    count = len(rows)
+    for times in range(100_000 // count + 1):
+        copies = [{**row, "id": f"{row['id']}-{times}", "rank": row["rank"] + times} for row in rows]
+        connection.execute(tasks.insert(), copies)
+        count += len(copies)
+    return count
+
+
+class TestMutex:
+    async def test_no_two_with_the_same_word_run_at_a_time(self, store: Store) -> None:
+        await add(store, "one", mutex="m", repository="a")
+        await add(store, "two", mutex="m", repository="b", user="bob")
+        held = await claim(store)
+        assert await store.queue.claim(HOST) is None
+        await end(store, held, S.NO_CHANGE)
+        assert (await claim(store)).task.id != held.task.id
+
+    async def test_nobody_works_twice_at_once_on_the_same_pull_request(self, store: Store) -> None:
+        await add(store, "root")
+        await end(store, await claim(store), S.NO_CHANGE)
+        await add(store, "f1", follows="root")
+        await add(store, "f2", follows="root")
+        await add(store, "f3", follows="root")
+        assert (await claim(store)).task.id == "f1"
+        assert await store.queue.claim(HOST) is None
+
+    async def test_many_hosts_that_ask_at_once_pass_no_cap(self, tmp_path: Path) -> None:
+        stores = [Store(tmp_path / "swarm.db") for _ in range(3)]
+        try:
+            for each in stores:
+                each.queue.rules = Rules(Caps(per_repository=2))
+            for number in range(9):
+                await add(stores[0], f"t{number}", mutex="m" if number % 3 == 0 else None)
+            asked = [each.queue.claim(HostFacts(f"h{number}", slots=9)) for number, each in enumerate(stores * 4)]
+            found = [one for one in await asyncio.gather(*asked) if one]
+            assert len(found) == 2
+            assert sum(one.task.request.mutex == "m" for one in found) <= 1
+        finally:
+            for each in stores:
+                await each.__aexit__()
+
+
+class TestNeeds:
+    async def test_it_starts_once_all_that_it_needs_is_done_and_is_told_of_it(self, store: Store) -> None:
+        await add(store, "a", title="First")
+        await add(store, "b", needs=("a",))
+        assert "waits for task a, queued" in (await store.view("b")).waits_for
+        held = await claim(store)
+        assert held.task.id == "a"
+        assert await store.queue.claim(HOST) is None
+        await end(store, held, S.NO_CHANGE)
+        assert (await claim(store)).task.id == "b"
+        (told,) = await store.needs.results("b")
+        assert (told.task, told.title, told.state) == ("a", "First", S.NO_CHANGE)
+
+    async def test_a_bad_end_ends_all_that_hang_on_it_with_the_reason_and_they_can_be_retried(
+        self, store: Store
+    ) -> None:
+        await add(store, "a")
+        await add(store, "b", needs=("a",))
+        await add(store, "c", needs=("b",))
+        await end(store, await claim(store), S.GAVE_UP)
+        b, c = await store.view("b"), await store.view("c")
+        assert (b.state, c.state) == (S.NEEDS_PERSON, S.NEEDS_PERSON)
+        assert "needs task a, which ended as gave_up" in b.reason
+        assert "needs task b, which ended as needs_person" in c.reason
+        assert (await store.verbs.retry("b")).state is S.NEEDS_PERSON
+        await store.verbs.retry("a")
+        await store.verbs.retry("b")
+        await end(store, await claim(store), S.NO_CHANGE)
+        assert (await claim(store)).task.id == "b"
+
+    async def test_what_is_not_there_or_the_task_itself_cannot_be_needed(self, store: Store) -> None:
+        with pytest.raises(TaskError, match="nowhere"):
+            await add(store, "a", needs=("nowhere",))
+        with pytest.raises(TaskError, match="needs itself"):
+            await add(store, "b", needs=("b",))
+        assert await store.queue.claim(HOST) is None
+
+    async def test_a_finish_that_nobody_told_of_is_found_by_the_sweep(self, store: Store) -> None:
+        """sample-autonomous-cloud-coding-agents#303, multica#1326: a lost finish event blocked dependents for ever."""
+        await add(store, "a")
+        await add(store, "b", needs=("a",))
+        held = await claim(store)
+        lost = tasks.update().where(tasks.c.id == "a").values(state="delivered")
+        await store._do(lambda connection: connection.execute(lost))
+        assert await store.queue.claim(HOST) is None
+        assert await store.queue.sweep() == ()
+        assert (await claim(store)).task.id == "b"
+        assert held.task.id == "a"
+
+    async def test_a_bad_end_that_nobody_told_of_is_found_too_and_twice_is_once(self, store: Store) -> None:
+        await add(store, "a")
+        await add(store, "b", needs=("a",))
+        await add(store, "c", needs=("b",))
+        lost = tasks.update().where(tasks.c.id == "a").values(state="cancelled")
+        await store._do(lambda connection: connection.execute(lost))
+        await store.queue.sweep()
+        assert await store.queue.sweep() == ()
+        assert {(await store.view(name)).state for name in "bc"} == {S.NEEDS_PERSON}
+
+
+class TestExpiry:
+    async def test_what_nobody_claimed_in_time_leaves_the_queue_and_can_be_retried(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await add(store, "a", expires=60.0)
+        assert await store.queue.due() == clock.now + 60
+        clock.now += 61
+        assert await store.queue.sweep() == ("a",)
+        view = await store.view("a")
+        assert (view.state, view.reason) == (S.EXPIRED, "nobody claimed it within 60 s")
+        await store.verbs.retry("a")
+        assert (await claim(store)).task.id == "a"
+
+    async def test_what_was_begun_in_time_is_tried_again_however_long_it_takes(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await add(store, "a", expires=60.0)
+        held = await claim(store)
+        clock.now += 600
+        await end(store, held, S.QUEUED, "infrastructure")
+        assert await store.queue.sweep() == ()
+        assert (await claim(store)).task.id == "a"
+
+
+class TestBreakers:
+    async def fail(self, store: Store, count: int = THRESHOLD) -> None:
+        for _ in range(count):
+            await end(store, await claim(store), S.INFRA_FAILED, "infrastructure")
+
+    async def test_it_opens_lets_one_through_and_closes(self, store: Store, clock: Clock) -> None:
+        await store.hosts.register(Member(HOST, "home", "life"))
+        for number in range(8):
+            await add(store, f"t{number}")
+        await add(store, "other", repository="other", priority=0)
+        await self.fail(store)
+        assert (await claim(store)).task.id == "other"
+        assert await store.queue.claim(HOST) is None
+        assert "the machinery failed 3 times" in (await store.view("t7")).waits_for
+        clock.now += PAUSE
+        trial = await claim(store)
+        assert await store.queue.claim(HOST) is None
+        await end(store, trial, S.GAVE_UP, "agent")
+        assert len(await claimed(store, 2)) == 2
+        assert await store.breakers.listed() == ()
+
+    async def test_an_image_that_breaks_holds_back_every_repository_that_stands_on_it(self, store: Store) -> None:
+        store.queue.rules = Rules(images={"web": "py", "api": "py", "own": "go"})
+        for number in range(5):
+            await add(store, f"w{number}")
+        await self.fail(store)
+        await add(store, "sister", repository="api")
+        await add(store, "stranger", repository="own")
+        assert (await claim(store)).task.id == "stranger"
+        assert await store.queue.claim(HOST) is None
+        assert await store.breakers.reset("image:py")
+        assert (await claim(store)).task.id == "sister"
+
+    @pytest.mark.parametrize("whose", ["agent", "policy", "person", "model", None])
+    async def test_nobody_elses_failure_opens_it(self, store: Store, whose: FailureKind | None) -> None:
+        for number in range(THRESHOLD + 1):
+            await add(store, f"t{number}")
+        for _ in range(THRESHOLD):
+            await end(store, await claim(store), S.GAVE_UP, whose)
+        assert await claimed(store, 1)
+
+
+class TestForPeople:
+    async def test_place_estimate_and_reason(self, store: Store, clock: Clock) -> None:
+        await store.hosts.register(Member(replace(HOST, slots=1), "home", "life"))
+        for number in range(7):
+            clock.now += 1
+            await add(store, f"t{number}")
+        assert (await store.view("t6")).eta is None
+        for _ in range(4):
+            held = await claim(store)
+            clock.now += 10
+            await end(store, held, S.NO_CHANGE)
+        await store.hosts.register(Member(replace(HOST, slots=1), "home", "life"))
+        view = await store.view("t6")
+        assert (view.place, view.waits_for) == (3, "")
+        assert view.eta is not None
+        assert (view.eta.low, view.eta.high) == (30.0, 30.0)
+        await claim(store)
+        assert "all 1 of here are busy" in (await store.view("t6")).waits_for
+
+    async def test_what_holds_everything_back_is_shown_and_nothing_starts(self, store: Store) -> None:
+        """AO#2652, aimee PR#1951, gh-aw-firewall#361: the disk is looked at before anything begins."""
+        await add(store, "a")
+        store.queue.holds = (Hold("fleet", "waits for disk space: /state has 0.1 GiB free"),)
+        assert await store.queue.claim(HOST) is None
+        shown = await store.line.shown(10)
+        assert shown.holds == ("waits for disk space: /state has 0.1 GiB free",)
+        store.queue.holds = ()
+        assert (await claim(store)).task.id == "a"
+
+
+async def test_the_same_issue_handed_in_by_many_at_once_is_one_task(tmp_path: Path) -> None:
+    """multica#6947, detent#193: an issue dispatched twice. gabrielkoerich/orch#1662: eleven identical ones filed."""
+    stores = [Store(tmp_path / "swarm.db") for _ in range(3)]
+    try:
+        wanted = TaskRequest(repository="web", instructions="fix it", idempotency_key="forge:web:7:t7", task="t7")
+        made = await asyncio.gather(*(each.add(wanted, PLAN) for each in stores * 4))
+        assert sum(new for _, new in made) == 1
+        found = [await each.queue.claim(HOST) for each in stores]
+        assert sum(one is not None for one in found) == 1
+    finally:
+        for each in stores:
+            await each.__aexit__()

@@ -1,0 +1,180 @@
+"""Schedules in a database: each run once over many hosts, once after downtime, never beyond what a person allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from swarm.errors import TaskError, TaskNotFoundError
+from swarm.planner import Planner
+from swarm.scheduling.facts import HostFacts
+from swarm.scheduling.shown import ScheduleRequest, ScheduleRight
+from swarm.store.rows import Plan, Settlement
+from swarm.store.store import Store
+from swarm.types import AttemptResult, Budget, Conclusion, TaskRequest, TaskState, TaskView
+
+PLAN = Plan(budget=Budget(), tier="small", strategy="auto")
+START = 1_000_000_000.0  # 2001-09-09 01:46:40 UTC
+REQUEST = TaskRequest(repository="web", instructions="tidy", capability="standing-right")
+
+
+class Clock:
+    now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    async with Store(tmp_path / "swarm.db", clock=clock) as opened:
+        yield opened
+
+
+def hourly(**more: object) -> ScheduleRequest:
+    return ScheduleRequest.model_validate({"name": "tidy", "cron": "0 * * * *", "request": REQUEST, **more})
+
+
+def planner(store: Store, clock: Clock) -> Planner:
+    async def plan(_: TaskRequest) -> Plan:
+        return PLAN
+
+    return Planner(store.schedules, plan, lambda: None, clock)
+
+
+async def made(store: Store) -> list[TaskView]:
+    return [view for view in await store.views(None, 100) if view.task.id.startswith("stidy-")]
+
+
+async def finish(store: Store) -> None:
+    held = await store.queue.claim(HostFacts("here", slots=9))
+    assert held is not None
+    result = AttemptResult(conclusion=Conclusion(ending="no_change"))
+    await store.settle(held, Settlement(TaskState.NO_CHANGE, "done", result))
+
+
+async def test_a_run_makes_one_task_at_its_time_and_not_before(store: Store, clock: Clock) -> None:
+    await store.schedules.add(hourly(), "ann")
+    await planner(store, clock).once()
+    assert await made(store) == []
+    clock.now = START + 3600
+    await planner(store, clock).once()
+    await planner(store, clock).once()
+    (view,) = await made(store)
+    assert view.user == "ann"
+    held = await store.queue.claim(HostFacts("here"))
+    assert held is not None
+    assert (held.task.request.capability, held.task.request.standing) == ("standing-right", True)
+
+
+async def test_of_many_hosts_that_look_at_once_one_makes_the_run(tmp_path: Path, clock: Clock) -> None:
+    stores = [Store(tmp_path / "swarm.db", clock=clock) for _ in range(4)]
+    try:
+        await stores[0].schedules.add(hourly(), "ann")
+        clock.now = START + 3600
+        await asyncio.gather(*(planner(each, clock).once() for each in stores * 3))
+        assert len(await made(stores[0])) == 1
+        assert (await stores[0].schedules.show("tidy")).fired == 1
+    finally:
+        for each in stores:
+            await each.__aexit__()
+
+
+@pytest.mark.parametrize(("missed", "count"), [("once", 1), ("skip", 0)])
+async def test_a_week_of_downtime_is_made_up_for_once_or_not_at_all(
+    store: Store, clock: Clock, missed: str, count: int
+) -> None:
+    await store.schedules.add(hourly(missed=missed), "ann")
+    clock.now = START + 7 * 86_400 + 1800
+    for _ in range(5):
+        await planner(store, clock).once()
+    assert len(await made(store)) == count
+    following = (await store.schedules.show("tidy")).next
+    assert following is not None
+    assert clock.now < following <= clock.now + 3600
+
+
+@pytest.mark.parametrize(("overlap", "count"), [("skip", 1), ("allow", 2)])
+async def test_a_run_while_the_last_one_goes_on(store: Store, clock: Clock, overlap: str, count: int) -> None:
+    await store.schedules.add(hourly(overlap=overlap), "ann")
+    for hour in (1, 2):
+        clock.now = START + 3600 * hour
+        await planner(store, clock).once()
+    assert len(await made(store)) == count
+    if overlap == "skip":
+        assert "of the last run is queued" in (await store.schedules.show("tidy")).reason
+        await finish(store)
+        clock.now += 3600
+        await planner(store, clock).once()
+        assert len(await made(store)) == 2
+
+
+async def test_it_stops_when_what_the_person_allowed_is_used_up_and_goes_on_with_more(
+    store: Store, clock: Clock
+) -> None:
+    await store.schedules.add(hourly(overlap="allow", uses=2, until=START + 1e6), "ann")
+    for hour in range(1, 5):
+        clock.now = START + 3600 * hour
+        await planner(store, clock).once()
+    view = await store.schedules.show("tidy")
+    assert (len(await made(store)), view.enabled) == (2, False)
+    assert "used up by 2 tasks" in view.reason
+    right = ScheduleRight(capability="another", until=clock.now + 1e6, uses=1)
+    await store.schedules.resume("tidy", right)
+    clock.now += 3600
+    await planner(store, clock).once()
+    assert len(await made(store)) == 3
+
+
+async def test_it_stops_when_the_right_ended(store: Store, clock: Clock) -> None:
+    await store.schedules.add(hourly(until=START + 60), "ann")
+    clock.now = START + 3600
+    await planner(store, clock).once()
+    view = await store.schedules.show("tidy")
+    assert (await made(store), view.enabled) == ([], False)
+    assert "has ended" in view.reason
+
+
+async def test_a_paused_one_makes_nothing_and_is_not_made_up_for(store: Store, clock: Clock) -> None:
+    await store.schedules.add(hourly(), "ann")
+    await store.schedules.pause("tidy")
+    clock.now = START + 86_400
+    await planner(store, clock).once()
+    await store.schedules.resume("tidy")
+    await planner(store, clock).once()
+    assert await made(store) == []
+    run = await planner(store, clock).run_now("tidy")
+    assert run.state is TaskState.QUEUED
+
+
+async def test_a_task_that_cannot_be_accepted_leaves_that_run_out_and_says_why(store: Store, clock: Clock) -> None:
+    async def refuse(_: TaskRequest) -> Plan:
+        raise TaskError('no endpoint serves the tier "x"')
+
+    await store.schedules.add(hourly(), "ann")
+    clock.now = START + 3600
+    await Planner(store.schedules, refuse, lambda: None, clock).once()
+    view = await store.schedules.show("tidy")
+    assert (view.enabled, await made(store)) == (True, [])
+    assert 'no endpoint serves the tier "x"' in view.reason
+
+
+async def test_the_same_twice_is_one_another_of_its_name_is_refused_and_none_shows_the_right(store: Store) -> None:
+    first = await store.schedules.add(hourly(), "ann")
+    assert await store.schedules.add(hourly(), "ann") == first
+    with pytest.raises(TaskError, match="something else"):
+        await store.schedules.add(hourly(cron="5 * * * *"), "ann")
+    with pytest.raises(TaskError, match="no cron expression"):
+        await store.schedules.add(hourly(name="odd", cron="99 * * * *"), "ann")
+    assert "standing-right" not in str(await store.schedules.listed())
+    await store.schedules.remove("tidy")
+    with pytest.raises(TaskNotFoundError):
+        await store.schedules.show("tidy")

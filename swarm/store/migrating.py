@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -39,25 +40,25 @@ def migrate(connection: sa.Connection, name: str, path: Path | None = None) -> N
     ``path`` is the file of a SQLite database, of which a copy is kept before an old one is changed.
     Raises StoreError for a database that a newer version wrote.
     """
-    config = _config(connection)
-    found, head = _revisions(connection, config, name)
+    found, head = _revisions(connection, name)
     if found == head:
         return
+    here = MigrationContext.configure(connection)
     if found is None:
         _make(connection)
-        command.stamp(config, "head")
+        here.stamp(_scripts(), "head")
     else:
         if path:
             _keep_copy(path, found)
-        command.stamp(config, found)
-        command.upgrade(config, "head")
+        here.stamp(_scripts(), found)
+        command.upgrade(_config(connection), "head")
     if path:
         connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def require_present(connection: sa.Connection, name: str) -> None:
     """Raises StoreError unless the database has the tables of this very version; nothing is changed."""
-    found, head = _revisions(connection, _config(connection), name)
+    found, head = _revisions(connection, name)
     if found is None:
         raise StoreError(f"the database {name} is empty", "start the daemon once: it makes the tables")
     if found != head:
@@ -67,14 +68,13 @@ def require_present(connection: sa.Connection, name: str) -> None:
         )
 
 
-def _revisions(connection: sa.Connection, config: Config, name: str) -> tuple[str | None, str | None]:
+def _revisions(connection: sa.Connection, name: str) -> tuple[str | None, str | None]:
     """What the database is at, None when it is empty, and what it should be at."""
     sqlite = connection.dialect.name == "sqlite"
     version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one()) if sqlite else 0
     found = MigrationContext.configure(connection).get_current_revision() or (_FIRST if version else None)
-    scripts = ScriptDirectory.from_config(config)
-    head = scripts.get_current_head()
-    if version > VERSION or (found and found not in {each.revision for each in scripts.walk_revisions()}):
+    head = _scripts().get_current_head()
+    if version > VERSION or (found and found not in {each.revision for each in _scripts().walk_revisions()}):
         known = f"schema {found if found != _FIRST else version}; this one knows {head}"
         raise StoreError(
             f"the database {name} was written by a newer version ({known})",
@@ -83,7 +83,12 @@ def _revisions(connection: sa.Connection, config: Config, name: str) -> tuple[st
     return found, head
 
 
-def _config(connection: sa.Connection) -> Config:
+@cache
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _config(connection: sa.Connection | None = None) -> Config:
     config = Config()
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -152,8 +152,9 @@ def _prepare(engine: sa.Engine, address: Address, *, reading: bool) -> None:
         if reading:
             require_present(connection, str(address))
             return
+        # An upgrade takes as long as it takes, and whoever comes meanwhile waits for its end.
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
-        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # an upgrade takes as long as it takes
         migrate(connection, str(address))
 
 

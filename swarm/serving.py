@@ -14,12 +14,14 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from swarm.config_door import TcpConfig
 from swarm.errors import DaemonError
+from swarm.types import Failure
 
 LAST_WORDS = 3  # seconds that open requests may take to end once the server is told to exit
 CONNECTIONS = 1024  # of one listener; those beyond it are cut
@@ -66,6 +68,21 @@ class Patient(H11Protocol):
         if self.cycle is not before and self._silent is not None:
             self._silent.cancel()
             self._silent = None
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is told so like any other refusal, and the connection ends."""
+        failure = Failure(
+            what="the request is not understood", why=msg, mend="speak HTTP/1.1, with a head below 64 KiB"
+        )
+        body = failure.model_dump_json().encode()
+        head = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        for event in (h11.Response(status_code=400, headers=head), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def pause_writing(self) -> None:
         """Begins to wait for a reader who takes nothing."""

@@ -45,7 +45,7 @@ OWNERS: dict[str, set[str]] = {
     "jwt": {"broker/vault/app.py"},
     "keyring": {"broker/vault/sources.py"},
     "securesystemslib": {"broker/provenance/signing.py"},
-    "h11": {"sandbox/egress/conversation.py"},
+    "h11": {"sandbox/egress/conversation.py", "swarm/serving.py"},
     "trustme": {"sandbox/egress/authority.py"},
     "fastapi": {path.relative_to(ROOT).as_posix() for path in (ROOT / "swarm/api").glob("*.py")},
     "mcp": {"swarm/cli/mcp/server.py"},

@@ -230,6 +230,22 @@ async def dripped(where: str, begin: str) -> bool:
     return False
 
 
+async def test_what_is_no_http_is_refused_like_all_else(house: House) -> None:
+    async with house.open(PLAIN) as where:
+        host, port = where.split(":")
+        for words in (
+            b"nonsense\r\n\r\n",
+            b"GET / HTTP/1.1\r\n" + b"a: " + b"x" * 70_000,
+            b"\x16\x03\x01\x02\x00\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(words)
+            answer = await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+            assert answer.startswith(b"HTTP/1.1 400")
+            assert set(json.loads(answer.partition(b"\r\n\r\n")[2])) == {"what", "why", "mend"}
+
+
 async def test_one_listener_holds_only_so_many_connections(house: House) -> None:
     before, serving.CONNECTIONS = serving.CONNECTIONS, 3
     try:

@@ -195,9 +195,11 @@ def test_salvage_is_listed_for_what_was_not_delivered(capsys: Capture) -> None:
     assert app.main(["submit", "checks_failed", "--wait"]) == 13
     capsys.readouterr()
     assert app.main(["salvage", "list"]) == 0
-    assert "refs/salvage/" in capsys.readouterr().out
+    assert "checks_failed" in capsys.readouterr().out
     assert app.main(["salvage", "list", "--json"]) == 0
-    assert all(one["state"] != "delivered" for one in json.loads(capsys.readouterr().out))
+    found = json.loads(capsys.readouterr().out)
+    assert found
+    assert all(one["ref"].startswith("refs/salvage/") and one["state"] != "delivered" for one in found)
 
 
 def test_status_and_pool_status(capsys: Capture) -> None:

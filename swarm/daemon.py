@@ -11,19 +11,22 @@ import platform
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from swarm.api.application import application
 from swarm.api.desk import Desk
 from swarm.api.tokens import Tokens
 from swarm.config import DaemonConfig, Settings, secrets_of
-from swarm.errors import DaemonError
+from swarm.errors import DaemonError, StoreAwayError
 from swarm.instance import alone, listening, remove_socket, socket_mark
+from swarm.preflight import Preflight
 from swarm.serving import Doors, TcpListener, listening_tcp
 from swarm.telemetry.logs import configure
 from swarm.telemetry.redaction import Redactor
 from swarm.types import DaemonHealth, DaemonStatus
 from swarm.wiring import House, house
+
+AGAIN = 2.0  # seconds until what runs beside the coordinator begins again
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +80,10 @@ class Daemon:
             preflight = self._house.preflight()
             await preflight.once()
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
-            following = self._following()
-            planning = asyncio.create_task(self._house.planner().run(), name="schedules")
-            looking = asyncio.create_task(preflight.run(), name="preflight")
+            following = self._following(preflight)
             log.info("listening at %s as process %d", self._house.settings.daemon.socket, os.getpid())
             await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
             following.cancel()
-            planning.cancel()
-            looking.cancel()
             self._desk.closing.set()
             doors.stop()
             await answering
@@ -95,23 +94,26 @@ class Daemon:
                 await self._drain
             log.info("stopped")
 
-    def _following(self) -> asyncio.Task[None]:
-        """Asks about what the broker holds and, where the settings want that, listens to the forges, until cancelled.
+    def _following(self, preflight: Preflight) -> asyncio.Task[None]:
+        """What runs beside the coordinator until it is cancelled: watchers, schedules and, where wanted, the forges.
 
-        Its failure ends nothing else.
+        The failure of one of them ends nothing else, and a database that is away no one.
         """
+        followup = self._house.followup()
+        awaiting = self._house.awaiting(followup.tell_again) if followup else self._house.awaiting()
+        beside = {
+            "awaiting": awaiting.run,
+            "upkeep": self._house.upkeep.run,
+            "schedules": self._house.planner().run,
+            "preflight": preflight.run,
+        }
+        if followup:
+            beside["events"] = followup.run
 
         async def follow() -> None:
-            followup = self._house.followup()
-            awaiting = self._house.awaiting(followup.tell_again) if followup else self._house.awaiting()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(awaiting.run(), name="awaiting")
-                    group.create_task(self._house.upkeep.run(), name="upkeep")
-                    if followup:
-                        group.create_task(followup.run(), name="events")
-            except* Exception as errors:
-                log.error("the broker and the forges are no longer listened to", exc_info=errors.exceptions[0])  # noqa: TRY400
+            async with asyncio.TaskGroup() as group:
+                for name, run in beside.items():
+                    group.create_task(_lasting(name, run), name=name)
 
         return asyncio.create_task(follow(), name="followup")
 
@@ -167,6 +169,21 @@ class Daemon:
 def _tokens(config: DaemonConfig) -> Tokens | None:
     """Who may call over TCP; None where nobody listens there."""
     return Tokens(config.tokens, config.token_file) if config.tcp else None
+
+
+async def _lasting(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Something that runs beside the coordinator: begun again when the database was away, given up when it broke."""
+    while True:
+        try:
+            await run()
+        except StoreAwayError as error:
+            log.warning("%s waits: %s", name, error)
+            await asyncio.sleep(AGAIN)
+        except Exception:
+            log.exception("%s has ended until the next start", name)
+            return
+        else:
+            return
 
 
 def _raise_of(working: asyncio.Task[None]) -> None:

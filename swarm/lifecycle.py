@@ -145,7 +145,7 @@ def _climb(attempt: Attempt, budget: Budget, spent: Spent, ladder: tuple[str, ..
 
 def pauses(patience: float) -> Iterator[float]:
     """How long to wait between tries of a delivery, in seconds, until ``patience`` is over."""
-    pause, left = 15.0, patience
+    pause, left = 5.0, patience
     while left > 0:
         yield min(pause, left)
         left -= pause

@@ -21,7 +21,7 @@ from swarm.store.postgres import url_of
 from swarm.store.rows import Settlement
 from swarm.store.schema import VERSION, metadata
 from swarm.store.store import Store
-from swarm.types import AttemptResult, Conclusion, TaskState
+from swarm.types import AttemptResult, Conclusion, Step, TaskState
 
 RELEASED = Path(__file__).with_name("released_v1.sql")
 COPY = "swarm.db.before-0001-changed"
@@ -200,3 +200,21 @@ def statements(path: Path) -> set[str]:
     with closing(sqlite3.connect(path)) as connection:
         query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'alembic%'"
         return {"".join(sql.split()) for (sql,) in connection.execute(query)}
+
+
+async def test_where_the_time_of_released_tasks_went_is_summed_up_from_their_journals(released: Path) -> None:
+    async with Store(released) as store:
+        while await store.times.catch_up():
+            pass
+        views = await store.views(None, 100)
+        for view in views:
+            found = await store.times.task(view.task.id)
+            moves = [line for line in await store.steps(view.task.id) if line.kind == "state"]
+            ends = [*(line.at for line in moves[1:]), found.until]
+            went = sum(max(0.0, end - line.at) for line, end in zip(moves, ends, strict=True) if not ended(line))
+            assert found.times.seconds == pytest.approx(went)
+    assert len(views) > 5
+
+
+def ended(line: Step) -> bool:
+    return TaskState(line.data["to"]).final

@@ -18,6 +18,7 @@ from swarm.store import breakers, moves, rows
 from swarm.store.budgets import Budgets
 from swarm.store.database import Database
 from swarm.store.rows import Claim, Row, Settlement
+from swarm.store.schema import breakers as shut
 from swarm.store.schema import tasks, turns
 from swarm.types import TaskState
 
@@ -69,11 +70,13 @@ class Queue:
         """When a queued task next becomes one that may start, or leaves the queue, by time alone; None for never."""
 
         def act(connection: sa.Connection) -> float | None:
-            now = self._db.clock()
-            times = (
-                connection.execute(sa.select(sa.func.min(column)).where(QUEUED, column > now)).scalar_one()
+            now = self._db.now(connection)
+            asked = [
+                sa.select(sa.func.min(column)).where(QUEUED, column > now)
                 for column in (tasks.c.not_before, tasks.c.expires)
-            )
+            ]
+            asked.append(sa.select(sa.func.min(shut.c.until)).where(shut.c.until > now))
+            times = (connection.execute(query).scalar_one() for query in asked)
             return min((float(time) for time in times if time is not None), default=None)
 
         return await self._db.do(act)
@@ -83,6 +86,11 @@ class Queue:
         return await self._db.do(
             lambda connection: connection.execute(sa.select(sa.func.min(tasks.c.queued)).where(QUEUED)).scalar_one()
         )
+
+    async def oldest(self) -> float | None:
+        """Since when the longest waiting task waits; None when none does."""
+        query = sa.select(sa.func.min(tasks.c.queued)).where(_QUEUED)
+        return await self._db.do(lambda connection: connection.execute(query).scalar_one())
 
     async def sweep(self) -> tuple[str, ...]:
         """See to what no event told of: tasks past their time in the queue, needs that were met or never will be.
@@ -100,6 +108,7 @@ class Queue:
     def _choose(self, connection: sa.Connection, host: HostFacts) -> Candidate | None:
         self._db.alone(connection, "queue")
         self._place_old(connection)
+        self._expire(connection)
         running = self.running(connection)
         heads = [head for head in self._heads(connection) if not may_run(head, running, self.rules.caps, host)]
         count = _turns(connection, heads)

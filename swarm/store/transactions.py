@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from sqlalchemy.dialects.postgresql import insert
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from swarm.config_database import Address
+from swarm.errors import StoreAwayError, SwarmError
 from swarm.store import postgres, sqlite
 from swarm.store.schema import commits
 
@@ -26,6 +28,7 @@ T = TypeVar("T")
 Act = Callable[[sa.Connection], T]
 
 CLASHES = 8  # times that other transactions may be in the way of one, each of them waited for
+PAUSE = 1.0  # seconds between two tries in an outage that lasts; what is asked meanwhile fails at once
 KEPT = 30 * 86400.0  # seconds that the row of a process that is gone is kept
 
 log = logging.getLogger(__name__)
@@ -66,6 +69,20 @@ class _AgainError(Exception):
         self.cause = cause
 
 
+@dataclass(frozen=True)
+class _Outage:
+    """Since when the server is away, on the monotonic clock, when it was last asked, and what came of that."""
+
+    since: float
+    last: float
+    error: sa.exc.DBAPIError
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is longer than anything waits."""
+        return time.monotonic() - self.since >= postgres.PATIENCE
+
+
 class Shared:
     """A Postgres database. For one thread at a time. Raises StoreError when it cannot be opened."""
 
@@ -78,7 +95,7 @@ class Shared:
         self._me = secrets.token_hex(8)
         self._name = f"swarm {self._me}"
         self._turn = 0
-        self._away: float | None = None  # since when, on the monotonic clock
+        self._outage: _Outage | None = None
         self.engine = postgres.open_engine(address, self._name, reading=reading)
         if not reading:
             self.run(lambda connection: connection.execute(commits.delete().where(commits.c.at < clock() - KEPT)))
@@ -91,13 +108,18 @@ class Shared:
             stop=self._enough,
             reraise=True,
         )
+        if self._outage and self._outage.lasts and time.monotonic() - self._outage.last < PAUSE:
+            raise postgres.refused(self._outage.error, self._address)
         try:
             found: T = again(self._once, act)
         except _AgainError as error:
             raise postgres.refused(error.cause, self._address) from error.cause
-        if self._away is not None:
-            log.warning("the database %s answers again", self._address)
-            self._away = None
+        except StoreAwayError:
+            raise
+        except SwarmError:  # the act's own: whatever it says, the server has answered
+            self._answered()
+            raise
+        self._answered()
         return found
 
     def _once(self, act: Act[T]) -> T:
@@ -155,15 +177,21 @@ class Shared:
             raise postgres.refused(error.cause, self._address) from error.cause
 
     def _noticed(self, error: sa.exc.DBAPIError) -> None:
-        if self._away is None:
-            self._away = time.monotonic()
+        now = time.monotonic()
+        if self._outage is None:
             log.warning("%s", postgres.refused(error, self._address))
+        self._outage = _Outage(self._outage.since if self._outage else now, now, error)
+
+    def _answered(self) -> None:
+        if self._outage is not None:
+            log.warning("the database %s answers again", self._address)
+            self._outage = None
 
     def _enough(self, tries: RetryCallState) -> bool:
         failure = tries.outcome.exception() if tries.outcome else None
         if isinstance(failure, _AgainError) and postgres.kind_of(failure.cause) == "clash":
             return tries.attempt_number >= CLASHES
-        return self._away is not None and time.monotonic() - self._away >= postgres.PATIENCE
+        return self._outage is not None and self._outage.lasts
 
 
 def transactions(

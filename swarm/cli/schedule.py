@@ -117,9 +117,10 @@ def run(ctx: typer.Context, name: Name, config: ConfigOption = None, json: JsonO
 async def _add(settings: Settings, wanted: ScheduleRequest, tasks: int, seconds: float) -> ScheduleView:
     async with DaemonClient(settings.daemon.socket) as daemon:
         await daemon.health()  # before the broker is asked: a grant that nobody uses is litter
-        if any(one.name == wanted.name for one in await daemon.schedules()):
-            return await daemon.add_schedule(wanted)
         request = wanted.request
+        if any(one.name == wanted.name for one in await daemon.schedules()):  # there may be nothing left to grant
+            kept = request.model_copy(update={"capability": "the one that it has", "standing": True})
+            return await daemon.add_schedule(wanted.model_copy(update={"request": kept}))
         asked = StandingRight(request.repository, request.base, f"s{wanted.name}", tasks=tasks, seconds=seconds)
         right = await granted_for_later(settings, asked)
         granted = request.model_copy(update={"capability": right.capability, "base": right.base, "standing": True})

@@ -2,10 +2,11 @@
 
     python -m benchmarks.coordinator_recovery [--quick] [--agents N] [--rounds N]
 
-A real daemon (see `coordinator_stage`) works at N attempts at a time, each in the middle of its work: a model call, a
-command that takes half a second, the next call. It is killed with SIGKILL, another is started on the same state, and
-the seconds count from the kill until the model has been asked again by every one of the attempts: process start,
-databases, claims, engine, sandboxes and conversations. With SQLite, then with Postgres.
+A real daemon (see `coordinator_stage`) works at N attempts at a time, each in the middle of its work: a command, after
+which the work is saved, then a model call, a tool that takes half a second, the next call. It is killed with SIGKILL,
+another is started on the same state, and the seconds count from the kill until the model has been asked again by every
+one of the attempts: process start, databases, claims, engine, sandboxes and conversations. With SQLite, then with
+Postgres.
 
 steps_paid_twice: answers that the model gave again to a turn whose first answer was in the journal when the daemon was
 killed. in_flight: turns that were answered again since their answer was not there yet. resumed: the share of the
@@ -36,7 +37,6 @@ from swarm.config_database import Address
 from swarm.types import TaskView
 
 WANTED_S = 10.0
-BUSY = "sleep 0.5"
 KILLED_AT = 3  # turns that every attempt has behind it then
 TURNS = 8  # before an agent says that it is done
 
@@ -54,7 +54,11 @@ class Model:
         task = asked.prompt.partition("This is task ")[2].partition(".")[0]
         self.answered[task, turn] += 1
         self.asked_since.setdefault(task, time.monotonic())
-        return call("shell", command=BUSY) if turn < TURNS else call("finish", title="Nothing to change", summary="")
+        if turn == 0:
+            return call("shell", command="sleep 0.1")
+        if turn < TURNS:
+            return call("view", path=f"sleep/0.5/{turn}")
+        return call("finish", title="Nothing to change", summary="")
 
     def turns(self, task: str) -> int:
         """How many turns a task has had."""

@@ -1,8 +1,8 @@
 """What the coordinator's benchmarks share: a daemon process with everything real but its sandboxes and its models.
 
 Store, engine, coordinator, pool client, broker (a process over a bare repository) and api are those of the product. A
-sandbox is a tar stream in memory whose commands take the time that `sleep` names, so that a thousand of them cost what
-the coordinator costs; the model is `pool.testing`'s, in the benchmark's own process.
+sandbox is a tar stream in memory whose commands and files take the time that they name, so that a thousand of them cost
+what the coordinator costs; the model is `pool.testing`'s, in the benchmark's own process.
 
 `python -m benchmarks.coordinator_stage SWARM.TOML` is the daemon.
 """
@@ -39,6 +39,7 @@ from swarm.wiring import house
 REPOSITORY = "demo"
 ROOT = Path(__file__).resolve().parent.parent
 _SLEEP = re.compile(r"^sleep ([0-9.]+)$")
+_SLOW_FILE = re.compile(r"^sleep/([0-9.]+)/")
 _GIT = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "HOME": "/nonexistent"} | {
     f"GIT_{who}_{key}": "a@b" for who in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")
 }
@@ -65,8 +66,12 @@ class PaperSandbox:
         """It is there."""
 
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:  # noqa: ARG002 - the protocol's
-        """No file can be read."""
-        raise SandboxPathError(f"there is no {path}")
+        """``sleep/SECONDS/ANYTHING`` takes its time and is a line of text; no other file is there."""
+        found = _SLOW_FILE.match(path)
+        if found is None:
+            raise SandboxPathError(f"there is no {path}")
+        await asyncio.sleep(float(found[1]))
+        return f"what {path} says\n".encode()
 
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Taken and forgotten."""

@@ -350,6 +350,7 @@ class TaskView(Frozen):
     waits_for: str = Field(default="", description="why it does not run yet; empty when only its turn has to come")
     failure: FailureKind | None = Field(default=None, description="whose doing a bad end was")
     user: str = Field(default="", description="who handed it in: a user of the daemon's machine, or a token's name")
+    host: str | None = Field(default=None, description="which daemon works on it now")
 
 
 class PartTime(Frozen):

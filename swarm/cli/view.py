@@ -56,6 +56,7 @@ def summary(view: TaskView) -> Iterator[str]:
     yield f"task {view.task.id} {view.state.value}" + (f": {clean(view.reason)}" if view.reason else "")
     facts = {
         "waits": waits(view),
+        "runs on": view.host,
         "fault of": view.failure,
         "pull request": view.pull_request,
         "branch": view.branch,

@@ -89,6 +89,7 @@ def _view(row: sa.Row[Any], tried: Sequence[sa.Row[Any]], seconds: dict[str, flo
         updated=row.updated,
         failure=row.failure,
         user=row.user,
+        host=row.host,
     )
 
 

@@ -18,6 +18,8 @@ from pool.testing import PretendServer, pretend_vllm, server_error
 from pool.tiers.front import Tiers
 from pool.types import Usage
 from swarm.budgets.ledger import BudgetLedger
+from swarm.budgets.prices import Price, Prices
+from swarm.budgets.scopes import Standing
 from swarm.models import Meter, Models
 from swarm.types import Budget, Spent
 
@@ -69,6 +71,29 @@ async def test_calls_are_charged_to_the_attempt_by_what_the_server_counted() -> 
         assert (call.endpoint, call.model) == ("a", server.model)
         assert calls.taken() == []
         assert calls.model == server.model
+
+
+async def test_the_time_and_the_price_of_a_call_from_inside_are_charged_as_well() -> None:
+    prices = Prices(endpoints={"a": Price(gpu_second=2.0)})
+    book = BudgetLedger(Budget(), Spent(), Spent(), lambda _: None, prices=prices)
+    async with pretend_vllm() as server, models(server) as inside, inside.serving("t1.1", "t1", "small", book) as calls:
+        await ask(inside)
+        (call,) = calls.taken()
+    assert 0 < call.gpu_seconds <= call.seconds
+    assert book.spent().gpu_seconds == call.gpu_seconds
+    assert book.spent().money == pytest.approx(2 * call.gpu_seconds)
+    assert book.spent().prompt_tokens > 0
+
+
+async def test_a_day_that_is_spent_refuses_what_an_agent_inside_asks() -> None:
+    book = ledger()
+    book.heard((Standing("user:ann", {"money": 1.0}, Spent(money=1.0)),))
+    meter = Meter(book)
+    with pytest.raises(RefusedError) as found, meter.holding(1):
+        pass
+    assert found.value.refusal.status == 403
+    assert "the day's budget of user ann" in meter.over
+    assert meter.limit == "user:ann.money"
 
 
 async def test_spent_budget_refuses_for_good_and_says_so() -> None:

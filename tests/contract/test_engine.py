@@ -418,3 +418,15 @@ async def test_runs_of_the_released_version_are_taken_over(tmp_path: Path) -> No
         assert await engine.run("done") == Ended("done", "PREPARE WORK CHECK DELIVER")
         assert await engine.run("interrupted") == Ended("done", "PREPARE work check deliver")
     assert begun == ["work", "check", "deliver"]
+
+
+async def test_a_run_whose_phases_changed_places_fails_and_says_which(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "e.db") as connection:
+        connection.executescript((Path(__file__).parent / "released" / "engine-attempt-1.sql").read_text())
+    connection.close()
+    async with opened(tmp_path / "e.db", counting([])) as engine:
+        await engine.adopt("interrupted")
+        ended = await engine.run("interrupted")
+    assert ended.how == "failed"
+    assert "prepare" in ended.value
+    assert "first" in ended.value

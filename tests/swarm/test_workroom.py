@@ -37,6 +37,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.kept: list[Kept] = []
+        self.leases = self
 
     async def check(self, claim: Claim) -> None:
         """It holds."""

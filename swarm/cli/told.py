@@ -133,6 +133,7 @@ _SENTENCES: Mapping[str, Callable[[Data], str]] = {
     "message": lambda data: f"{_text(data, 'author', 'a person')} said: {_text(data, 'text')}",
     "note": lambda data: _text(data, "text") + _took(data),
     "model_call": _model_call,
+    "budget": lambda data: f"budget: {_text(data, 'text').strip('[]')}",
     "command": _command,
     "edit": lambda data: f"edited {_text(data, 'path')}",
     "candidate": _candidate,

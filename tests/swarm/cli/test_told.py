@@ -91,6 +91,18 @@ def test_a_summary_names_what_was_kept_and_why() -> None:
     assert "3 steps" in text
 
 
+def test_a_bad_end_says_whose_doing_it_was_and_what_it_cost() -> None:
+    spent = Spent(steps=3, gpu_seconds=12.5, money=0.25)
+    text = "\n".join(view.summary(task(reason="full", failure="model", spent=spent)))
+    assert "model" in text
+    assert "12.5 GPU-seconds, 0.25 of money" in text
+
+
+def test_what_the_agent_was_told_of_its_budget_is_one_line() -> None:
+    line = told(step("budget", text="[50% of your turns is spent; left: 5 turns. Plan what is left accordingly.]"))
+    assert line.endswith("budget: 50% of your turns is spent; left: 5 turns. Plan what is left accordingly.")
+
+
 def test_a_delivered_task_names_its_pull_request() -> None:
     text = "\n".join(view.summary(task(TaskState.DELIVERED, pull_request="local#1", branch="swarm/t1")))
     assert "local#1" in text

@@ -28,6 +28,7 @@ FLOOR = "floor:"
 KINDS = ("user", "repository", "pair")
 
 QUEUED = tasks.c.state == TaskState.QUEUED.value
+_READY = (QUEUED, tasks.c.waiting == 0)
 _BUSY = tasks.c.state.in_([TaskState.RUNNING.value, TaskState.DELIVERING.value])
 
 
@@ -83,13 +84,7 @@ class Queue:
 
     async def oldest(self) -> float | None:
         """Since when the longest waiting task waits; None when none does."""
-        return await self._db.do(
-            lambda connection: connection.execute(sa.select(sa.func.min(tasks.c.queued)).where(QUEUED)).scalar_one()
-        )
-
-    async def oldest(self) -> float | None:
-        """Since when the longest waiting task waits; None when none does."""
-        query = sa.select(sa.func.min(tasks.c.queued)).where(_QUEUED)
+        query = sa.select(sa.func.min(tasks.c.queued)).where(QUEUED)
         return await self._db.do(lambda connection: connection.execute(query).scalar_one())
 
     async def sweep(self) -> tuple[str, ...]:
@@ -141,31 +136,32 @@ class Queue:
         return Running(busy, (*self.holds, *(Hold(scope, reason) for scope, reason in held)), now)
 
     def _heads(self, connection: sa.Connection) -> list[Candidate]:
-        found = self._lanes(connection, self._from, LANES)
-        if self._from and len(found) < LANES:
-            found += [row for row in self._lanes(connection, "", LANES - len(found)) if row.lane <= self._from]
-        self._from = found[-1].lane if len(found) == LANES else ""
-        return [candidate_of(row) for row in found]
+        """The first task of every lane, each found by one step in the index however long its lane is."""
+        names, heads = self._lanes(connection, self._from, LANES)
+        if self._from and len(names) < LANES:
+            more, others = self._lanes(connection, "", LANES - len(names))
+            names += more
+            heads += [row for row in others if row.lane <= self._from]
+        self._from = names[-1] if len(names) == LANES else ""
+        return [candidate_of(row) for row in heads]
 
-    def _lanes(self, connection: sa.Connection, start: str, limit: int) -> list[Row]:
-        """The first task of each lane after ``start`` by name: one step in the index for each, however long it is."""
-        ready = (QUEUED, tasks.c.waiting == 0)
-        first = sa.select(sa.func.min(tasks.c.lane).label("lane")).where(*ready, tasks.c.lane > start)
-        lanes = first.cte("lanes", recursive=True)
-        other = tasks.alias("other")
-        following = (
-            sa.select(sa.func.min(other.c.lane))
-            .where(other.c.state == TaskState.QUEUED.value, other.c.waiting == 0, other.c.lane > lanes.c.lane)
+    def _lanes(self, connection: sa.Connection, start: str, limit: int) -> tuple[list[str], list[Row]]:
+        """The lanes of tasks that are ready, after ``start`` by name, and the first task of each that is due."""
+        lanes = _lanes_after(start)
+        some = sa.select(lanes.c.lane).where(lanes.c.lane.is_not(None)).limit(limit)
+        names = list(connection.execute(some).scalars())
+        first = (
+            sa.select(tasks.c.id)
+            # The sum keeps SQLite from taking the index by delay, and with it every task of the queue.
+            .where(*_READY, tasks.c.lane == lanes.c.lane, tasks.c.not_before + 0.0 <= self._db.now(connection))
+            .order_by(tasks.c.rank, tasks.c.created)
+            .limit(1)
+            .correlate(lanes)
             .scalar_subquery()
         )
-        lanes = lanes.union_all(sa.select(following).where(lanes.c.lane.is_not(None)))
-        names = connection.execute(sa.select(lanes.c.lane).where(lanes.c.lane.is_not(None)).limit(limit)).scalars()
-        heads = []
-        for name in names.all():
-            head = sa.select(tasks).where(*ready, tasks.c.lane == name, tasks.c.not_before <= self._db.clock())
-            if row := connection.execute(head.order_by(tasks.c.rank, tasks.c.created).limit(1)).one_or_none():
-                heads.append(row)
-        return heads
+        chosen = sa.select(first).select_from(lanes).where(lanes.c.lane.is_not(None)).limit(limit)
+        head = tasks.alias("head")
+        return names, list(connection.execute(sa.select(head).where(head.c.id.in_(chosen))))
 
     # What no event told of
 
@@ -188,8 +184,23 @@ class Queue:
 
     def _place_old(self, connection: sa.Connection) -> None:
         """Put those into a lane that an earlier version queued, which knew none."""
-        for row in connection.execute(sa.select(tasks).where(QUEUED, tasks.c.lane == "").limit(BATCH)).all():
+        for row in connection.execute(
+            sa.select(tasks).where(QUEUED, tasks.c.waiting == 0, tasks.c.lane == "").limit(BATCH)
+        ).all():
             connection.execute(tasks.update().where(tasks.c.id == row.id).values(moves.place(row, {})))
+
+
+def _lanes_after(start: str) -> sa.CTE:
+    """The names of lanes with tasks that are ready, one step in the index for each (a loose index scan)."""
+    first = sa.select(sa.func.min(tasks.c.lane).label("lane")).where(*_READY, tasks.c.lane > start)
+    lanes = first.cte("lanes", recursive=True)
+    other = tasks.alias("other")
+    following = (
+        sa.select(sa.func.min(other.c.lane))
+        .where(other.c.state == TaskState.QUEUED.value, other.c.waiting == 0, other.c.lane > lanes.c.lane)
+        .scalar_subquery()
+    )
+    return lanes.union_all(sa.select(following).where(lanes.c.lane.is_not(None)))
 
 
 def candidate_of(row: Row) -> Candidate:

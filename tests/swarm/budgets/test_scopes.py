@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from swarm.budgets.scopes import DayBudget, DayBudgets, Gauge, Standing, day_of, gauges, limits_of, scopes_of, shut
+from swarm.budgets.scopes import (
+    DayBudget,
+    DayBudgets,
+    Gauge,
+    Standing,
+    day_of,
+    gauges,
+    limits_of,
+    scopes_of,
+    shut,
+    together,
+)
 from swarm.types import Budget, Spent
 
 
@@ -45,3 +56,9 @@ def test_a_gauge_says_whose_limit_it_is() -> None:
     assert Gauge("user:ann.tokens", "tokens", 9, 5).told() == "9 of 5 tokens are spent (the day's budget of user ann)"
     assert Gauge("repository:a.b.tokens", "tokens", 9, 5).whose == "the day's budget of repository a.b"
     assert "all that came of it" in Gauge("lineage.steps", "steps", 9, 5).told()
+
+
+def test_budgets_that_are_spent_together_limit_only_what_each_of_them_limits() -> None:
+    found = together([Budget(steps=10, money=2.0), Budget(steps=5)])
+    assert found == {"steps": 15.0, "tokens": 800_000.0, "wall": 3600.0}
+    assert together([]) == {}

@@ -12,9 +12,9 @@ from swarm.budgets.scopes import DayBudget, DayBudgets, Standing
 from swarm.config_database import Address
 from swarm.scheduling.facts import HostFacts
 from swarm.store.hosts import Member
-from swarm.store.rows import Claim, Plan
+from swarm.store.rows import Claim, Plan, Settlement
 from swarm.store.store import Store
-from swarm.types import Budget, Spent, TaskRequest
+from swarm.types import AttemptResult, Budget, Conclusion, Spent, TaskRequest, TaskState
 
 NOON = 1_764_504_000.0  # 2025-11-30 12:00 UTC
 DAY = 86_400.0
@@ -146,16 +146,28 @@ async def test_whoever_spends_hears_how_the_budgets_around_it_stand(store: Store
 
 
 async def test_all_that_comes_of_a_task_spends_from_its_budget(store: Store) -> None:
-    """Follow-ups and their retries count together."""
+    """Follow-ups count together with the first task; a retry by a person grants its budget once more."""
     store.budgets.limits = DayBudgets()
-    first = await began(store, "t1")
-    assert await store.budgets.standings(first) == ()
-    store.budgets.spend(first, Spent(steps=4, tokens=40))
+    await add(store, "t1")
+    first = await claim(store)
+    assert first is not None
+    assert await store.budgets.standings(first.attempt.id) == ()
+    store.budgets.spend(first.attempt.id, Spent(steps=4, tokens=40))
+    end = Settlement(TaskState.DELIVERED, "done", AttemptResult(conclusion=Conclusion(ending="finished")))
+    assert await store.deliver(first, "it passes")
+    assert await store.settle(first, end)
     await add(store, "t2", follows="t1")
-    after = await claim(store)
-    assert after is None or after.task.id == "t2"
-    (lineage,) = await store.budgets.standings(first)
-    assert (lineage.scope, dict(lineage.limits)["steps"], lineage.spent.steps) == ("lineage", 10.0, 4)
+    second = await claim(store)
+    assert second is not None
+    store.budgets.spend(second.attempt.id, Spent(steps=7, tokens=1))
+    (lineage,) = await store.budgets.standings(second.attempt.id)
+    assert (lineage.scope, lineage.limits["steps"], lineage.spent.steps) == ("lineage", 10.0, 11)
+    end = Settlement(TaskState.LIMIT_HIT, "spent", AttemptResult(conclusion=Conclusion(ending="limit_hit")))
+    assert await store.settle(second, end)
+    await store.verbs.retry("t2")
+    (lineage,) = await store.budgets.standings(second.attempt.id)
+    assert (lineage.limits["steps"], lineage.limits["tokens"], lineage.spent.steps) == (20.0, 1000.0, 11)
+    assert "money" not in lineage.limits
 
 
 async def test_a_day_without_spending_shows_the_budgets_that_have_a_name(store: Store) -> None:

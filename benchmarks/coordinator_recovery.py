@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import statistics
 import sys
 import tempfile
@@ -164,6 +165,7 @@ def summary(found: list[Round]) -> dict[str, float]:
 
 def main() -> int:
     """Measure, tell, judge."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # the model writes to a daemon that was killed
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer attempts, one kill for each database")
     parser.add_argument("--agents", type=int, help="attempts at a time (default 100; quick: 40)")

@@ -278,8 +278,8 @@ async def test_a_host_that_is_cut_off_and_one_that_is_killed_cost_nothing_and_do
     assert all(len(view.attempts) == 1 for view in views)  # every one went on, none was begun anew
     assert any("is gone" in step.data.get("reason", "") for lines in steps.values() for step in lines)
     for lines in steps.values():
-        calls = [step for step in lines if step.kind == "model_call"]
-        assert len(calls) == 2, "a turn was paid for twice"
+        asked = [step.data["request"] for step in lines if step.kind == "model_call"]
+        assert len(asked) == len(set(asked)), "an answer that was there was paid for again"
     assert "Traceback" not in logs, logs
 
 

@@ -35,7 +35,7 @@ test-postgres: setup ## tests that need a Postgres server; scripts/postgres star
 	$(PYTEST) -n 2 --dist worksteal -m postgres
 
 test-docker: setup ## tests that need a Docker engine and the base image (scripts/build-image)
-	$(PYTEST) -n 4 --dist worksteal -m docker
+	$(PYTEST) -n 3 --dist worksteal -m docker
 
 test-model: setup ## tests that need the embedded model
 	$(PYTEST) -n 2 --dist loadfile -m model

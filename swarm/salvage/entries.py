@@ -134,6 +134,14 @@ def of_snapshot(snapshot: Snapshot) -> Entry | None:
     )
 
 
+def newest(entry: Entry, snapshot: Snapshot | None) -> Entry:
+    """What is here, or what another host has saved under the same reference since."""
+    if snapshot is None or snapshot.tree == entry.tree or snapshot.at <= entry.at:
+        return entry
+    update = {"tree": snapshot.tree, "base": snapshot.base, "at": snapshot.at, "place": "database"}
+    return entry.model_copy(update=update | {"size": snapshot.size})
+
+
 def with_view(entry: Entry, view: TaskView) -> Entry:
     """The entry with what the database says of its task."""
     attempt = next((each for each in view.attempts if each.id == entry.attempt), None)

@@ -61,7 +61,14 @@ class Shelf:
         for folder in sorted(self._folder.glob("*.git")):
             kept = await Keeping(folder).kept(SALVAGE, LEFT, TRANSCRIPTS)
             listed += entries.entries_of(folder.name.removesuffix(".git"), kept)
-        listed += await self._elsewhere({entry.ref for entry in listed})
+        if self._store is not None:
+            held = await self._snapshots() if self._store.shared else []
+            newer = {each.ref: each for each in held}
+            listed = [entries.newest(entry, newer.get(entry.ref)) for entry in listed]
+            here = {entry.ref for entry in listed}
+            listed += [entry for each in held if each.ref not in here and (entry := entries.of_snapshot(each))]
+            known = await self._store.views(None, RECENT)
+            listed += entries.known_only(known, {entry.ref for entry in listed})
         return tuple(sorted(listed, key=lambda entry: entry.at, reverse=True))
 
     async def told(self, listed: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -144,15 +151,6 @@ class Shelf:
         tree = f"{entry.transcript}^{{tree}}"
         raw = await self.workspace(entry.repository).file(tree, ABOUT.encode(), limit=1_000_000)
         return entries.about_of(raw)
-
-    async def _elsewhere(self, here: set[str]) -> list[Entry]:
-        """What the database holds or knows of, and this disk does not hold."""
-        if self._store is None:
-            return []
-        held = await self._snapshots() if self._store.shared else []
-        found = [entry for each in held if each.ref not in here and (entry := entries.of_snapshot(each))]
-        known = await self._store.views(None, RECENT)
-        return [*found, *entries.known_only(known, here | {entry.ref for entry in found})]
 
     async def _snapshots(self) -> list[Snapshot]:
         """All snapshots of all hosts, without their content."""

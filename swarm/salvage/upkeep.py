@@ -151,7 +151,8 @@ class Upkeep:
         self._reached[name] = about.last
         if attempt.ended is not None:
             self._reached.pop(name, None)
-            await self._keep_base(view, name)
+            if attempt.salvage is None:
+                await self._keep_base(view, name)
 
     async def _last(self, keeping: Keeping, name: str) -> int:
         """The last line that the transcript has."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.errors import SandboxUnavailableError
+from sandbox.testing import ScriptedBackend
 from sandbox.trees.keeping import Keeping
 from swarm.salvage import entries
 from swarm.salvage.shelf import Shelf
@@ -60,18 +62,16 @@ async def test_a_start_writes_what_a_killed_daemon_had_not(bench: Any, name: str
         assert (about.ending, lines) == ("finished", await bench.store.steps(name, attempt=attempt))
 
 
-async def test_an_attempt_that_changed_nothing_leaves_the_tree_it_began_with(
-    bench: Any, name: str, fixing: Any
-) -> None:
-    class Broken(fixing):  # type: ignore[misc]
-        async def work(self, work: Any) -> Any:
-            raise RuntimeError("before anything")
+async def test_an_attempt_that_changed_nothing_leaves_the_tree_it_began_with(bench: Any, name: str) -> None:
+    class Shut(ScriptedBackend):
+        def open(self, *_: Any) -> Any:
+            raise SandboxUnavailableError("there is none")
 
-    bench.strategies["auto"] = Broken()
+    bench.backend = Shut()
     async with bench.open():
         await bench.submit(name)
         view = await bench.until(name, TaskState.INFRA_FAILED)
-        await bench.workspace._git.run("update-ref", "-d", f"refs/salvage/{view.attempts[0].id}")
+        assert await bench.workspace.refs("refs/salvage/") == {}
         upkeep = Upkeep(bench.store, bench.folder / "git")
         await upkeep.catch_up()
         sealed = await bench.workspace.sealed_at(f"refs/salvage/{view.attempts[0].id}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from swarm.config_database import Address
 from swarm.errors import TaskError
 from swarm.scheduling.breaker import PAUSE, THRESHOLD
 from swarm.scheduling.facts import Caps, Hold, HostFacts, Rules
@@ -39,8 +40,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
-    async with Store(tmp_path / "swarm.db", clock=clock) as opened:
+async def store(where: Path | Address, clock: Clock) -> AsyncIterator[Store]:
+    async with Store(where, clock=clock) as opened:
         yield opened
 
 
@@ -127,12 +128,18 @@ class TestOrder:
 
 def _multiply(connection: sa.Connection) -> int:
     """Copies of what is queued, until there are more than a hundred thousand."""
-    rows = [dict(row._mapping) for row in connection.execute(sa.select(tasks).where(tasks.c.state == "queued"))]
-    count = len(rows)
-    for times in range(100_000 // count + 1):
-        copies = [{**row, "id": f"{row['id']}-{times}", "rank": row["rank"] + times} for row in rows]
-        connection.execute(tasks.insert(), copies)
-        count += len(copies)
+    names = [column.name for column in tasks.columns if column.name not in {"id", "rank", "key"}]
+    columns = [tasks.c[name] for name in names]
+    count = 0
+    for times in range(20):
+        copied = sa.select(tasks.c.id + f"-{times}", tasks.c.rank + 1.0 + times, *columns).where(
+            tasks.c.state == "queued"
+        )
+        connection.execute(tasks.insert().from_select(["id", "rank", *names], copied.limit(60_000)))
+        query = sa.select(sa.func.count()).select_from(tasks).where(tasks.c.state == "queued")
+        count = connection.execute(query).scalar_one()
+        if count > 100_000:
+            break
     return count
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from swarm.config_database import Address
 from swarm.errors import TaskError, TaskNotFoundError
 from swarm.planner import Planner
 from swarm.scheduling.facts import HostFacts
@@ -34,8 +35,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
-    async with Store(tmp_path / "swarm.db", clock=clock) as opened:
+async def store(where: Path | Address, clock: Clock) -> AsyncIterator[Store]:
+    async with Store(where, clock=clock) as opened:
         yield opened
 
 

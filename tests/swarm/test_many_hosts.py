@@ -126,6 +126,7 @@ class Fleet:
     database: Address
     broker: Any
     model: int
+    pause: list[float]
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     def configure(self, name: str) -> Path:
@@ -197,10 +198,12 @@ class Fleet:
 async def fleet(folder: Path, broker: Any, pause: float) -> AsyncIterator[tuple[Fleet, Store]]:
     """A fleet without hosts, and the database as the test itself sees it."""
 
+    pauses = [pause]  # before the model's last answer, in seconds
+
     def script(request: Any) -> Any:
         if "clamp" not in request.prompt:
             return None
-        return Slow(pause, FINISH) if request.body["messages"][-1]["role"] == "tool" else WRITE
+        return Slow(pauses[0], FINISH) if request.body["messages"][-1]["role"] == "tool" else WRITE
 
     async with AsyncExitStack() as stack:
         net = stack.enter_context(network())
@@ -209,7 +212,7 @@ async def fleet(folder: Path, broker: Any, pause: float) -> AsyncIterator[tuple[
         database = server.database("fleet")
         model = await stack.enter_async_context(pretend_vllm(script))
         port = await stack.enter_async_context(relayed(net.address, urlsplit(model.url).port or 0))
-        made = Fleet(folder, net, database, broker, port)
+        made = Fleet(folder, net, database, broker, port, pauses)
         try:
             await made.start("a")
             async with Store(database) as store:
@@ -236,7 +239,9 @@ async def until_running(store: Store, host: str, count: int) -> None:
 async def until_back(store: Store, host: str) -> None:
     """Wait until a host's heartbeats come through again."""
     async with asyncio.timeout(60):
-        while not any(each.name == host and each.silent < 3 for each in await store.hosts.all()):
+        while True:
+            if any(each.name == host and each.silent < 3 for each in await store.hosts.all()):
+                return
             await asyncio.sleep(0.3)
 
 
@@ -287,7 +292,7 @@ async def test_what_a_host_parks_at_its_end_another_one_goes_on_with_at_once(
     tmp_path: Path, own_broker: Any, name: str
 ) -> None:
     own_broker.start()
-    async with fleet(tmp_path, own_broker, pause=20.0) as (made, store):
+    async with fleet(tmp_path, own_broker, pause=300.0) as (made, store):
         await made.submit("a", name)
         await until_running(store, "a", 1)
         await made.start("b")
@@ -296,6 +301,7 @@ async def test_what_a_host_parks_at_its_end_another_one_goes_on_with_at_once(
         async with made.client("b") as client:
             view = await client.pause(name)
             assert view.state is TaskState.PAUSED
+            made.pause[0] = 0.1
             await client.resume(name)
         (view,) = await ended(store, [name])
     assert view.state is TaskState.DELIVERED

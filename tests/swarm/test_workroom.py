@@ -37,10 +37,14 @@ class Journal:
 
     def __init__(self) -> None:
         self.kept: list[Kept] = []
-        self.leases = self
+        self.leases = self.snapshots = self
 
     async def check(self, claim: Claim) -> None:
         """It holds."""
+
+    async def keep(self, claim: Claim, kept: Kept, pack: bytes, base: str) -> bool:
+        """Nobody shares it."""
+        return False
 
     async def salvaged(self, claim: Claim, kept: Kept) -> None:
         self.kept.append(kept)

@@ -59,7 +59,12 @@ class Queue:
             last = rows.last_attempt(connection, row.id)
             resumed = last is not None and last.ended is None
             attempt = last if last and resumed else moves.begin(self._db, connection, row, host.name)
-            more = {"fence": row.fence + 1, "carry": None, "host": host.name, "lease": self._db.clock() + host.lease}
+            more = {
+                "fence": row.fence + 1,
+                "carry": None,
+                "host": host.name,
+                "lease": self._db.now(connection) + host.lease,
+            }
             more["expires"] = None  # it counts the time until the first claim
             word = "claimed, the attempt goes on" if resumed else "claimed"
             moves.move(self._db, connection, row, TaskState.RUNNING, word, attempt=attempt.id, **more)
@@ -118,7 +123,7 @@ class Queue:
         silent = end.failure in {"person", "model"} or end.result.conclusion.ending == "cancelled"
         failure = end.reason or "no reason is known" if end.failure == "infrastructure" else ""
         names = self.names(row.repository)
-        breakers.heard(connection, names, row.id, None if silent else failure, self._db.clock())
+        breakers.heard(connection, names, row.id, None if silent else failure, self._db.now(connection))
 
     def names(self, repository: str) -> tuple[str, ...]:
         """The breakers that a repository's tasks belong to."""
@@ -128,7 +133,7 @@ class Queue:
     def running(self, connection: sa.Connection) -> Running:
         """Everything that holds a slot now, and what is held back."""
         busy = tuple(_busy(row) for row in connection.execute(sa.select(tasks).where(_BUSY)))
-        now = self._db.clock()
+        now = self._db.now(connection)
         shut = {each.name: reason for each in breakers.opened(connection) if (reason := rules.shut(each, now))}
         images = [(f"repository:{name}", f"image:{image}") for name, image in self.rules.images.items()]
         held = (*shut.items(), *((scope, shut[image]) for scope, image in images if image in shut))
@@ -166,7 +171,7 @@ class Queue:
     # What no event told of
 
     def _expire(self, connection: sa.Connection) -> tuple[str, ...]:
-        over = sa.select(tasks).where(QUEUED, tasks.c.expires <= self._db.clock()).limit(BATCH)
+        over = sa.select(tasks).where(QUEUED, tasks.c.expires <= self._db.now(connection)).limit(BATCH)
         found = connection.execute(over.with_for_update()).all()
         for row in found:
             reason = f"nobody claimed it within {row.expires - row.created:.0f} s"

@@ -241,5 +241,7 @@ def _granted(row: Row, capability: str | None) -> dict[str, Any]:
     """The request's column with another capability in it."""
     if capability is None:
         return {}
-    request = TaskRequest.model_validate_json(row.request).model_copy(update={"capability": capability})
+    request = TaskRequest.model_validate_json(row.request).model_copy(
+        update={"capability": capability, "standing": False}
+    )
     return {"request": request.model_dump_json()}

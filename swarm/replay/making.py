@@ -8,11 +8,12 @@ from sandbox.trees.workspace import Workspace
 from swarm.budgets.sums import total
 from swarm.config import RepositoryConfig, Settings
 from swarm.errors import ReplayError, TaskNotFoundError
+from swarm.prompts import after_needed
 from swarm.replay.record import Ground, Recording, hindrance, test_command, trees
 from swarm.salvage.entries import task_of
 from swarm.salvage.shelf import Shelf
 from swarm.store.store import Store
-from swarm.types import Attempt, Step, TaskView
+from swarm.types import Attempt, Step, Task, TaskView
 
 
 async def recording(store: Store, shelf: Shelf, settings: Settings, wanted: str) -> tuple[Recording, bytes]:
@@ -30,7 +31,7 @@ async def recording(store: Store, shelf: Shelf, settings: Settings, wanted: str)
     known = settings.repositories.get(repository, RepositoryConfig())
     recorded = Recording(
         program=importlib.metadata.version("agent-swarm"),
-        task=view.task,
+        task=await _told(store, view.task),
         attempt=attempt,
         before=total([each.spent for each in view.attempts if each.number < attempt.number]),
         test_command=test_command(lines) or view.task.request.test_command or known.test_command,
@@ -44,6 +45,14 @@ async def recording(store: Store, shelf: Shelf, settings: Settings, wanted: str)
         raise ReplayError(f"attempt {attempt.id} cannot be replayed: {why}")
     objects, shallow = await keeping.parcel(base, trees(recorded))
     return recorded.model_copy(update={"shallow": shallow}), objects
+
+
+async def _told(store: Store, task: Task) -> Task:
+    """The task as its agent was told of it, with what became of the tasks that it needed."""
+    if not task.request.needs:
+        return task
+    told = after_needed(task.request.instructions, await store.needs.results(task.id))
+    return task.model_copy(update={"request": task.request.model_copy(update={"instructions": told})})
 
 
 def ground_of(settings: Settings, repository: str) -> Ground:

@@ -42,7 +42,8 @@ def told(connection: sa.Connection, line: Step) -> None:
 
 
 def rebuild(connection: sa.Connection, task: str) -> None:
-    """Make the sums of a task that has none from all its lines."""
+    """Make the sums of a task that has none from all its lines; of hosts that do so at once the first one alone."""
+    connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task).with_for_update())
     row = connection.execute(_STANDS, {"id": task}).one()
     if row.at is not None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -127,6 +128,16 @@ async def test_a_task_of_an_earlier_version_is_summed_up_once(store: Store, cloc
     found = await store.times.task("t1")
     assert seconds(found) == {"queued": 5, "pool": 2, "prefill": 3, "decode": 4, "other": 2, "tools": 2}
     assert (await store.times.fleet(1)).total.seconds == found.times.seconds == 18
+
+
+async def test_two_hosts_that_catch_up_at_once_count_a_task_once(where: Path | Address, clock: Clock) -> None:
+    async with Store(where, clock=clock) as one, Store(where, clock=clock) as two:
+        for number in range(8):
+            await claimed(one, clock, f"t{number}")
+        before = (await one.times.fleet(1)).total.seconds
+        await forget(one)
+        await asyncio.gather(*(each.times.catch_up() for each in (one, two, one, two)))
+        assert (await one.times.fleet(1)).total.seconds == before == 8 * 5
 
 
 async def test_the_answer_reads_no_line_of_the_journal(store: Store, clock: Clock) -> None:

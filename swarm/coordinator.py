@@ -326,6 +326,9 @@ class Coordinator(Verbs):
             outcome = await self._asked(claim, outcome)
         if outcome.verdict is not None or outcome.fault is not None:
             state, reason = lifecycle.after_delivery(outcome)
+            # A database that was restored from before the delivery may not know that there was one.
+            if not await self._store.deliver(claim, "it was handed to the broker"):
+                state, reason = TaskState.NEEDS_PERSON, f"cancelled while it was delivered: {reason}"
             whose = failure_of(state, result, outcome.verdict, outcome.fault)
             await self._store.settle(claim, Settlement(state, reason, result, verdict=outcome.verdict, failure=whose))
             return

@@ -24,7 +24,7 @@ from swarm.replay.record import Life, at_once, in_turn, native, opening
 from swarm.store.journal import encode
 from swarm.types import Budget, Spent, Step, TaskMessage
 
-PATIENCE = 300.0  # seconds without any progress after which a line that others wait for is given up
+PATIENCE = 120.0  # seconds without any progress after which a line that others wait for is given up
 _REPLY = ("endpoint", "model", "seconds", "tier", "why", "report", "waited", "prefill", "gpu_seconds")
 
 

@@ -87,6 +87,7 @@ class _Search:
     model: str = ""
     drawn: int = 0
     tried: int = 0
+    good: list[Candidate] = field(default_factory=list)  # what passed, as it was written down: a replay goes by that
 
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(self.bounds.testers)
@@ -131,7 +132,7 @@ class _Search:
         """Sample for these lines in parallel and test what comes in; once something passes no more samples are awaited,
         and once enough passes no more tests. Raises BudgetExceededError where the round took the last of the budget."""
         self._charge(Spent(steps=1))
-        passing: list[Candidate] = []
+        before, passing = len(self.good), list[Candidate]()
         sampling = {asyncio.create_task(self._sample(suspect, rung)): suspect for suspect in suspects}
         testing: dict[asyncio.Task[bool], Candidate] = {}
         try:
@@ -141,8 +142,9 @@ class _Search:
                     for candidate in self._drawn(sampling.pop(sampled), sampled.result()):
                         testing[asyncio.create_task(self._passes(candidate))] = candidate
                 for test in [task for task in testing if task in done]:
-                    passing += [testing[test]] if test.result() else []
+                    test.result()
                     del testing[test]
+                passing = self.good[before:][: self.bounds.enough]
                 if passing:
                     await _cancel(sampling)
                 if len(passing) >= self.bounds.enough:
@@ -181,6 +183,8 @@ class _Search:
         async with self.slots:
             if candidate.key not in self.verdicts:
                 self.verdicts[candidate.key] = await self._tried(candidate)
+            if self.verdicts[candidate.key]:
+                self.good.append(candidate)
             return self.verdicts[candidate.key]
 
     async def _tried(self, candidate: Candidate) -> bool:

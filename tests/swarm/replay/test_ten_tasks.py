@@ -96,5 +96,5 @@ async def test_ten_recorded_tasks_come_to_ten_identical_trees(jailed: Any, name:
     words = {task: "\n".join(told(verdict)) for task, verdict in verdicts.items()}
     assert {task: words[task] for task, verdict in verdicts.items() if not verdict.same} == {}
     assert {task: words[task] for task, verdict in verdicts.items() if verdict.first} == {}
-    assert all(verdict.lines == verdict.of for verdict in verdicts.values())
+    assert all(verdicts[task].lines == verdicts[task].of for task in tasks)
     assert len({verdict.replayed for verdict in verdicts.values()}) == 5

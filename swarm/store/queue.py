@@ -18,7 +18,7 @@ from swarm.store import breakers, moves, rows
 from swarm.store.budgets import Budgets
 from swarm.store.database import Database
 from swarm.store.rows import Claim, Row, Settlement
-from swarm.store.schema import breakers as shut
+from swarm.store.schema import attempts, breakers as shut
 from swarm.store.schema import tasks, turns
 from swarm.types import TaskState
 
@@ -59,6 +59,7 @@ class Queue:
             last = rows.last_attempt(connection, row.id)
             resumed = last is not None and last.ended is None
             attempt = last if last and resumed else moves.begin(self._db, connection, row, host.name)
+            connection.execute(attempts.update().where(attempts.c.id == attempt.id).values(host=host.name))
             more = {
                 "fence": row.fence + 1,
                 "carry": None,

@@ -18,8 +18,8 @@ from swarm.store import breakers, moves, rows
 from swarm.store.budgets import Budgets
 from swarm.store.database import Database
 from swarm.store.rows import Claim, Row, Settlement
-from swarm.store.schema import attempts, breakers as shut
-from swarm.store.schema import tasks, turns
+from swarm.store.schema import attempts, tasks, turns
+from swarm.store.schema import breakers as shut
 from swarm.types import TaskState
 
 LANES = 500  # that one claim looks at; where there are more, the next claim goes on behind them

@@ -203,7 +203,9 @@ async def fleet(folder: Path, broker: Any, pause: float) -> AsyncIterator[tuple[
     def script(request: Any) -> Any:
         if "clamp" not in request.prompt:
             return None
-        return Slow(pauses[0], FINISH) if request.body["messages"][-1]["role"] == "tool" else WRITE
+        last = request.body["messages"][-1]
+        done = last["role"] == "tool" and "interrupted" not in str(last["content"])  # a write that was cut off is lost
+        return Slow(pauses[0], FINISH) if done else WRITE
 
     async with AsyncExitStack() as stack:
         net = stack.enter_context(network())

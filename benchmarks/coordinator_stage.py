@@ -40,6 +40,7 @@ REPOSITORY = "demo"
 ROOT = Path(__file__).resolve().parent.parent
 _SLEEP = re.compile(r"^sleep ([0-9.]+)$")
 _SLOW_FILE = re.compile(r"^sleep/([0-9.]+)/")
+_LONG_FILE = re.compile(r"^lines/([0-9]{1,4})/")
 _GIT = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "HOME": "/nonexistent"} | {
     f"GIT_{who}_{key}": "a@b" for who in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")
 }
@@ -66,7 +67,9 @@ class PaperSandbox:
         """It is there."""
 
     async def read(self, path: str, limit: int = 1_000_000) -> bytes:  # noqa: ARG002 - the protocol's
-        """``sleep/SECONDS/ANYTHING`` takes its time and is a line of text; no other file is there."""
+        """``sleep/SECONDS/ANYTHING`` takes its time and is a line, ``lines/N/ANYTHING`` so many; no other is there."""
+        if (long := _LONG_FILE.match(path)) is not None:
+            return f"what {path} says\n".encode() * int(long[1])
         found = _SLOW_FILE.match(path)
         if found is None:
             raise SandboxPathError(f"there is no {path}")
@@ -179,6 +182,7 @@ class Stage:
     workers: int
     database: Address | None = None
     settings: str = ""
+    in_flight: int = 64
     daemon: subprocess.Popen[bytes] | None = None
     _grants: dict[str, Grant] = field(default_factory=dict)
 
@@ -186,6 +190,13 @@ class Stage:
     def socket(self) -> Path:
         """The daemon's socket."""
         return self.folder / "d.sock"
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process. Only while it runs."""
+        if self.daemon is None:
+            raise RuntimeError("no daemon runs")
+        return self.daemon.pid
 
     def client(self) -> DaemonClient:
         """A client of the daemon."""
@@ -204,7 +215,7 @@ class Stage:
             f'[daemon]\nstate = "{self.folder}/state"\nsocket = "{self.socket}"\nworkers = {self.workers}\n'
             f'drain_timeout = 5\nhost = "one"\ndisk_floor = 0\n{where}'
             f'[broker]\nsocket = "{self.folder}/broker.sock"\n'
-            f'[[pool.endpoints]]\nname = "a"\nurl = "{self.model}"\ntier = "small"\n'
+            f'[[pool.endpoints]]\nname = "a"\nurl = "{self.model}"\ntier = "small"\nmax_in_flight = {self.in_flight}\n'
             f'[repositories.{REPOSITORY}]\ntest_command = "true"\nstrategy = "agent"\n{self.settings}'
         )
         return config

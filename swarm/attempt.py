@@ -20,13 +20,13 @@ from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.prices import Prices
 from swarm.checks import check
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request, proposal_name
-from swarm.engine import Engine
 from swarm.errors import BrokerError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
 from swarm.lifecycle import pauses
 from swarm.prompts import after_needed
 from swarm.pulse import ROOM, Pulse, PulsingChat, PulsingSandbox
 from swarm.rooms import Rooms, Tree
+from swarm.runs import Engine
 from swarm.store.journal import surviving
 from swarm.store.rows import Claim
 from swarm.store.store import Store

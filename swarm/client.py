@@ -33,22 +33,9 @@ from swarm.scheduling.shown import (
     ScheduleRight,
     ScheduleView,
 )
+from swarm.shown import BudgetsView, DaemonHealth, DaemonStatus, FleetTimes, HostView, TaskTimes
 from swarm.socket_client import HttpClient, over_socket, over_tcp
-from swarm.types import (
-    BudgetsView,
-    DaemonHealth,
-    DaemonStatus,
-    Failure,
-    FleetTimes,
-    ForkRequest,
-    HostView,
-    Step,
-    TaskMessage,
-    TaskRequest,
-    TaskState,
-    TaskTimes,
-    TaskView,
-)
+from swarm.types import Failure, ForkRequest, Step, TaskMessage, TaskRequest, TaskState, TaskView
 
 T = TypeVar("T")
 

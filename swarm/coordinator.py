@@ -16,10 +16,10 @@ from swarm.coordinating.membership import Membership
 from swarm.coordinating.reconciling import end_stray_runs
 from swarm.coordinating.station import Station
 from swarm.coordinating.verbs import Keep, Verbs, nowhere, settled
-from swarm.engine import Ended, Engine
 from swarm.errors import StaleClaimError, StoreAwayError
 from swarm.failures import failure_of
 from swarm.pulse import Pulse
+from swarm.runs import Ended, Engine
 from swarm.scheduling.facts import HostFacts
 from swarm.store.hosts import Order
 from swarm.store.rows import Claim, Held, Settlement

@@ -21,9 +21,9 @@ from swarm.errors import DaemonError, StoreAwayError
 from swarm.instance import alone, listening, remove_socket, socket_mark
 from swarm.preflight import Preflight
 from swarm.serving import Doors, TcpListener, listening_tcp
+from swarm.shown import DaemonHealth, DaemonStatus
 from swarm.telemetry.logs import configure
 from swarm.telemetry.redaction import Redactor
-from swarm.types import DaemonHealth, DaemonStatus
 from swarm.wiring import House, house
 
 AGAIN = 2.0  # seconds until what runs beside the coordinator begins again

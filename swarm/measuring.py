@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from swarm.shown import BrokerView, EndpointView, HostView
 from swarm.store.store import Store
 from swarm.telemetry.metrics import Fleet, Metrics
-from swarm.types import BrokerView, EndpointView, HostView
 
 SILENT = 30.0  # seconds after which a host counts as gone
 

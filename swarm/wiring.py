@@ -52,12 +52,13 @@ from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
 from swarm.salvage.upkeep import Upkeep
 from swarm.scheduling.facts import Rules
+from swarm.shown import BrokerView, EndpointView, SandboxView
 from swarm.store.rows import Claim, Plan
 from swarm.store.store import Store
 from swarm.strategies.choice import small_tiers, strategy_named
 from swarm.telemetry.redaction import Redactor
 from swarm.telemetry.telemetry import Telemetry, opened
-from swarm.types import BrokerView, EndpointView, SandboxView, Task, TaskRequest, TaskView
+from swarm.types import Task, TaskRequest, TaskView
 from swarm.ways_out import ways_out
 from swarm.work import Strategy
 from swarm.workroom import SAVE_LIMIT, keep_for_fork

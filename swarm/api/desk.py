@@ -13,9 +13,10 @@ from swarm.answers import Role
 from swarm.api.pool import Servers
 from swarm.api.tokens import Tokens
 from swarm.coordinator import Coordinator
+from swarm.shown import DaemonHealth, DaemonStatus
 from swarm.store.rows import Plan
 from swarm.store.store import Store
-from swarm.types import DaemonHealth, DaemonStatus, TaskRequest, TaskView
+from swarm.types import TaskRequest, TaskView
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from swarm.api.desk import CallerOf, Desk
 from swarm.api.failures import Answers
 from swarm.api.streams import Streams
 from swarm.api.tasks import EVENTS, Seen
+from swarm.shown import DaemonHealth, DaemonStatus, HostView
 from swarm.telemetry.metrics import CONTENT_TYPE
-from swarm.types import DaemonHealth, DaemonStatus, HostView
 
 
 def routes(desk: Desk, streams: Streams) -> APIRouter:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from swarm.api.desk import Desk
 from swarm.api.tasks import TaskOf
-from swarm.types import BudgetsView, FleetTimes, TaskTimes
+from swarm.shown import BudgetsView, FleetTimes, TaskTimes
 
 Days = Annotated[int, Query(ge=1, le=366, description="days in UTC, today the last of them")]
 Repository = Annotated[str | None, Query(max_length=200, description="only this one's tasks")]

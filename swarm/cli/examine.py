@@ -20,7 +20,7 @@ from swarm.client import DaemonClient
 from swarm.config import Settings
 from swarm.delivery import BrokerClient
 from swarm.errors import BrokerError, DaemonError
-from swarm.types import DaemonStatus, EndpointView, SandboxView
+from swarm.shown import DaemonStatus, EndpointView, SandboxView
 
 DOCKER = Path("/var/run/docker.sock")
 

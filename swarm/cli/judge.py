@@ -11,7 +11,8 @@ from typing import Literal
 
 from swarm.cli.clean import one_line
 from swarm.config import RepositoryConfig
-from swarm.types import EndpointView, Frozen, SandboxView
+from swarm.shown import EndpointView, SandboxView
+from swarm.types import Frozen
 
 GIB = 1024**3
 GIT = (2, 30)  # Debian 11's; older ones lack index-pack and rev-list options that the workspace uses

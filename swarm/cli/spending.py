@@ -10,7 +10,7 @@ import typer
 from swarm.cli import door, screen, view
 from swarm.cli.clean import clean
 from swarm.cli.door import ConfigOption, JsonOption
-from swarm.types import BudgetsView, FleetTimes, Scope, TaskTimes, Times
+from swarm.shown import BudgetsView, FleetTimes, Scope, TaskTimes, Times
 
 app = typer.Typer()
 

@@ -6,18 +6,8 @@ import time
 from collections.abc import Iterator
 
 from swarm.cli.clean import clean, one_line
-from swarm.types import (
-    Attempt,
-    Budget,
-    CheckReport,
-    DaemonStatus,
-    EndpointView,
-    HostView,
-    Spent,
-    TaskState,
-    TaskView,
-    TestRun,
-)
+from swarm.shown import DaemonStatus, EndpointView, HostView
+from swarm.types import Attempt, Budget, CheckReport, Spent, TaskState, TaskView, TestRun
 
 GOOD, BAD, BUSY = "green", "red", "cyan"
 HEADERS = ("id", "state", "repository", "spent", "age", "title")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from swarm.engine import Ended
 from swarm.faults import broken
+from swarm.runs import Ended
 from swarm.types import AttemptResult, Conclusion, Failure, Fault, Outcome
 
 

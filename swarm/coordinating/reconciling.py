@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from sandbox.trees.workspace import Workspace
-from swarm.engine import Engine
+from swarm.runs import Engine
 from swarm.store.store import Store
 
 SALVAGE = "refs/salvage/"

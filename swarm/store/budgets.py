@@ -13,10 +13,11 @@ import sqlalchemy as sa
 
 from swarm.budgets.scopes import FLEET, DayBudgets, Standing, day_of, limits_of, scopes_of, shut, together
 from swarm.budgets.sums import granted
+from swarm.shown import BudgetsView, Scope
 from swarm.store import sums
 from swarm.store.database import Database
 from swarm.store.schema import attempts, spending, tasks
-from swarm.types import Budget, BudgetsView, Scope, Spent
+from swarm.types import Budget, Spent
 
 OWN = tuple(name for name in Spent.model_fields if name != "attempts")
 DAILY = ("steps", "tokens", "gpu_seconds", "money")

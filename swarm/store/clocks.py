@@ -14,9 +14,10 @@ import sqlalchemy as sa
 
 from swarm.budgets.parts import PARTS, Clock, Part, advance, whole
 from swarm.budgets.scopes import day_of
+from swarm.shown import PartTime
 from swarm.store import journal, sums
 from swarm.store.schema import clocks, fleet_times, tasks, times
-from swarm.types import PartTime, Step
+from swarm.types import Step
 
 PAGE = 5_000  # lines of a journal that are read at once
 

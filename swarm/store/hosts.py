@@ -9,12 +9,12 @@ import sqlalchemy as sa
 
 from swarm.errors import DaemonError
 from swarm.scheduling.facts import HostFacts
+from swarm.shown import HostView
 from swarm.store import rows
 from swarm.store.database import Database
 from swarm.store.leases import BUSY, Leases
 from swarm.store.rows import Claim
 from swarm.store.schema import hosts, tasks
-from swarm.types import HostView
 
 
 @dataclass(frozen=True)

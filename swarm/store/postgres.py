@@ -50,7 +50,10 @@ _TOLD = (
     ),
 )
 _STATES = {
-    "42501": ("gives us no right: {line}", "let the user in daemon.database own the database: ALTER DATABASE NAME OWNER TO USER"),
+    "42501": (
+        "gives us no right: {line}",
+        "let the user in daemon.database own the database: ALTER DATABASE NAME OWNER TO USER",
+    ),
     "25006": (
         "takes no writes: it is a copy",
         "name the primary in daemon.database, or add target_session_attrs=read-write there",

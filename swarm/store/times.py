@@ -8,13 +8,14 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from swarm.budgets.scopes import day_of
+from swarm.shown import DayTimes, FleetTimes, PartTime, TaskTimes
+from swarm.shown import Times as Sums
 from swarm.store import clocks as keeping
 from swarm.store import rows
 from swarm.store.clocks import ordered, part_of
 from swarm.store.database import Database
 from swarm.store.schema import clocks, fleet_times, tasks, times
-from swarm.types import DayTimes, FleetTimes, PartTime, TaskState, TaskTimes
-from swarm.types import Times as Sums
+from swarm.types import TaskState
 
 BATCH = 20  # tasks of an earlier version whose sums one transaction makes
 DAY = 86_400.0

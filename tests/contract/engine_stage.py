@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from swarm.config_database import Address
-from swarm.engine import DbosEngine, Flow
+from swarm.engine import DbosEngine
+from swarm.runs import Flow
 from tests.postgres_server import Server
 
 CHILD = Path(__file__).with_name("engine_child.py")

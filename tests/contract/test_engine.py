@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from swarm.config_database import Address
-from swarm.engine import DbosEngine, Ended, Flow
+from swarm.engine import DbosEngine
 from swarm.errors import StoreError
+from swarm.runs import Ended, Flow
 from tests.contract.engine_stage import Where, counting, opened, reached
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from swarm.config_database import Address
-from swarm.engine import DbosEngine, Ended, Flow
+from swarm.engine import DbosEngine
+from swarm.runs import Ended, Flow
 from tests.contract.engine_stage import Making, counting, opened, reached
 from tests.postgres_server import Server, a_server
 

@@ -207,7 +207,9 @@ async def test_killed_in_every_phase_it_goes_on_and_makes_one_pull_request(
     started = [step.data["phase"] for step in steps if step.kind == "phase_started"]
     assert started == ["prepare", "work", "work", "seal", "check", "check", "deliver", "deliver"]
     assert sum(1 for step in steps if step.kind == "model_call") == 2
-    assert [step.data["text"] for step in steps if "stopped in the middle" in step.data.get("reason", "")] == ["interrupted"]
+    assert [step.data["text"] for step in steps if "stopped in the middle" in step.data.get("reason", "")] == [
+        "interrupted"
+    ]
 
 
 @pytest.mark.timeout(300)

@@ -22,10 +22,11 @@ from swarm.config_door import TcpConfig
 from swarm.coordinating.verbs import Verbs
 from swarm.errors import TaskError
 from swarm.serving import Doors, listening_tcp
+from swarm.shown import BrokerView, DaemonHealth, DaemonStatus
 from swarm.store.rows import Plan
 from swarm.store.store import Store
 from swarm.tokens import add, made
-from swarm.types import BrokerView, Budget, DaemonHealth, DaemonStatus, TaskRequest, TaskView
+from swarm.types import Budget, TaskRequest, TaskView
 
 HEALTH = DaemonHealth(version="1", pid=1, uid=0, started=0.0)
 

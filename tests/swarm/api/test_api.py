@@ -22,8 +22,9 @@ from swarm.client import DaemonClient
 from swarm.config import BrokerAddress, DaemonConfig, RepositoryConfig, Settings
 from swarm.errors import DaemonError, TaskError
 from swarm.serving import http_server
+from swarm.shown import BrokerView, DaemonHealth, DaemonStatus
 from swarm.store.rows import Plan
-from swarm.types import BrokerView, DaemonHealth, DaemonStatus, TaskRequest, TaskState, TaskView
+from swarm.types import TaskRequest, TaskState, TaskView
 
 HEALTH = DaemonHealth(version="1", pid=os.getpid(), uid=os.getuid(), started=0.0)
 

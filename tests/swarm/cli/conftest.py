@@ -31,23 +31,19 @@ from swarm.cli import app
 from swarm.config_file import VARIABLE, load
 from swarm.coordinating.station import station
 from swarm.coordinator import Coordinator
-from swarm.engine import Ended, Flow, RunView
 from swarm.pulse import Pulse
+from swarm.runs import Ended, Flow, RunView
 from swarm.serving import http_server
+from swarm.shown import BrokerView, DaemonHealth, DaemonStatus, EndpointView, SandboxView
 from swarm.store.rows import Claim, Kept, Plan
 from swarm.store.store import Store
 from swarm.types import (
     AttemptResult,
-    BrokerView,
     CheckReport,
     Conclusion,
-    DaemonHealth,
-    DaemonStatus,
-    EndpointView,
     Failure,
     Fault,
     Outcome,
-    SandboxView,
     Sealed,
     Spent,
     TaskRequest,

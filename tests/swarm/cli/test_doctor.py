@@ -15,7 +15,7 @@ from sandbox.bubblewrap.binary import candidates
 from swarm.cli import examine, judge
 from swarm.config import RepositoryConfig
 from swarm.config_file import SYSTEM
-from swarm.types import EndpointView, SandboxView
+from swarm.shown import EndpointView, SandboxView
 
 GIB = 1024**3
 

@@ -12,10 +12,11 @@ import sqlalchemy as sa
 from swarm.config_database import Address
 from swarm.errors import TaskNotFoundError
 from swarm.scheduling.facts import HostFacts
+from swarm.shown import TaskTimes
 from swarm.store.rows import Claim, Plan, Settlement
 from swarm.store.schema import clocks, fleet_times, times
 from swarm.store.store import Store
-from swarm.types import AttemptResult, Budget, Conclusion, TaskRequest, TaskState, TaskTimes
+from swarm.types import AttemptResult, Budget, Conclusion, TaskRequest, TaskState
 
 NOON = 1_764_504_000.0  # 2025-11-30 12:00 UTC
 DAY = 86_400.0

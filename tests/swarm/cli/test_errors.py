@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,18 +158,33 @@ def test_wrong_usage_shows_the_right_one(swarm) -> None:
     assert swarm("pool", "up").code == 2
 
 
-def test_a_fault_of_our_own_goes_to_a_log(swarm, tmp_path: Path) -> None:
-    # A daemon that answers nonsense stands for whatever nobody thought of.
-    server = (
-        "import socket,sys\ns=socket.socket(socket.AF_UNIX);s.bind(sys.argv[1]);s.listen();print(1,flush=True)\n"
-        "c,_=s.accept();c.recv(9999);c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}');c.close()"
-    )
-    with subprocess.Popen([sys.executable, "-c", server, str(tmp_path / "daemon.sock")], stdout=subprocess.PIPE) as odd:
+ODD = (
+    "import socket,sys\ns=socket.socket(socket.AF_UNIX);s.bind(sys.argv[1]);s.listen();print(1,flush=True)\n"
+    "c,_=s.accept();c.recv(9999);c.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}');c.close()"
+)
+
+
+def test_a_daemon_that_answers_nonsense_is_named(swarm, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ODD, str(tmp_path / "daemon.sock")], stdout=subprocess.PIPE) as odd:
         assert odd.stdout is not None
         odd.stdout.readline()
         ran = swarm("list", "-c", str(settings(tmp_path, str)))
+    shown_well(ran, 4, "the daemon's answer is not understood", "the same version on both sides")
+
+
+def test_a_fault_of_our_own_goes_to_a_log(installation) -> None:
+    script = (
+        "import sys\nfrom swarm.cli import app\n"
+        "@app.app.command()\ndef odd():\n    raise ZeroDivisionError('nobody thought of it')\n"
+        "sys.exit(app.main(['odd']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=installation.env, capture_output=True, text=True, check=False
+    )
+    ran = SimpleNamespace(code=done.returncode, out=done.stdout, err=done.stderr)
     shown_well(ran, 70, "this is a fault in swarm itself", "the details are in")
-    (log,) = {Path(word.rstrip(";")) for word in ran.err.split() if word.rstrip(";").endswith(".log")}
+    (log,) = {Path(word.rstrip(";")) for word in done.stderr.split() if word.rstrip(";").endswith(".log")}
+    assert "nobody thought of it" in log.read_text()
     assert "Traceback" in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
 

@@ -194,6 +194,11 @@ class BrokerClient(SocketClient):
         body = _body(Ask(capability=capability))
         return _read(PullState.model_validate_json, await self._again("POST", "/v1/pull", body))
 
+    async def merged(self, capability: str) -> str | None:
+        """The broker's own commit that the forge shows merged; None where it is not, or where it is another's."""
+        pull = await self.pull(capability)
+        return pull.head if pull.state == "merged" and pull.ours else None
+
     async def comment(self, capability: str, state: NoteState, text: str) -> str:
         """Says how far the task is, in its one comment; the address, empty where nothing was written."""
         try:

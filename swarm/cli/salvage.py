@@ -266,15 +266,11 @@ async def _pruned(settings: Settings, *, yes: bool) -> tuple[tuple[Fate, ...], s
     require_readable(settings)
     async with opened(settings, needed=True) as (shelf, store), BrokerClient(settings.broker.socket, patience=2) as ask:
         assert store is not None  # noqa: S101 - it is needed; this tells mypy
-
-        async def merged(capability: str) -> bool:
-            return (await ask.pull(capability)).state == "merged"
-
         async with AsyncExitStack() as stack:
             writer = None
             if yes and store.shared:
                 writer = await stack.enter_async_context(await asyncio.to_thread(Store, settings.daemon.where()))
-            pruner = Pruner(shelf, store, merged, writer)
+            pruner = Pruner(shelf, store, ask.merged, writer)
             mine = [each for each in await shelf.entries() if each.place != "elsewhere"]
             fates = await pruner.plan(settings.salvage, mine)
             gone = {fate.entry.ref for fate in fates if yes and fate.goes and await pruner.go(fate)}

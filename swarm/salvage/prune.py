@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from swarm.config import SalvageConfig
 from swarm.errors import BrokerError
@@ -11,10 +11,11 @@ from swarm.salvage.entries import TRANSCRIPTS, Entry
 from swarm.salvage.pruning import Fate, Known, fates
 from swarm.salvage.shelf import Shelf
 from swarm.store.store import Store
-from swarm.types import TaskView
+from swarm.types import Step, TaskView
 
-Merged = Callable[[str], Awaitable[bool]]
-"""Whether the forge shows the pull request of a capability merged. Raises BrokerError where that cannot be told."""
+Merged = Callable[[str], Awaitable[str | None]]
+"""The broker's own commit that the forge shows merged for a capability; None where there is none, also where somebody
+else had pushed to the branch. Raises BrokerError where that cannot be told."""
 
 
 class Pruner:
@@ -28,7 +29,7 @@ class Pruner:
         self._store = store
         self._writer = writer
         self._merged = merged
-        self._said: dict[str, bool] = {}
+        self._said: dict[str, str | None] = {}
         self.unasked: str = ""
 
     async def plan(self, config: SalvageConfig, entries: Sequence[Entry]) -> tuple[Fate, ...]:
@@ -37,10 +38,16 @@ class Pruner:
         return fates(entries, known, config, time.time())
 
     async def go(self, fate: Fate) -> bool:
-        """Let go of one entry and its transcript, unless something has happened to its task since."""
+        """Let go of one entry and its transcript, unless something has happened to its task since.
+
+        What goes for being merged alone is asked of the broker once more.
+        """
         entry = fate.entry
+        self._said.pop(entry.task, None)
         again = await self._known(entry)
         if again.state is None or not again.state.final or again.open or again.awaited:
+            return False
+        if fate.merged and not again.merged:
             return False
         keeping = self._shelf.keeping(entry.repository)
         wanted = {entry.ref} | ({f"{TRANSCRIPTS}{entry.attempt}"} if entry.kind == "attempt" else set())
@@ -71,24 +78,41 @@ class Pruner:
         )
 
     async def _is_merged(self, view: TaskView, entry: Entry) -> bool:
-        """Whether this tree is what the broker delivered, and the forge shows it merged."""
-        if entry.kind != "attempt" or not view.commit or not await self._delivered(view, entry):
+        """Whether the forge shows merged what the broker delivered of this very tree, and nothing else in its place.
+
+        gastown PR#1182: a branch was merged, and what it had lost before was cleared away as merged.
+        """
+        if entry.kind != "attempt" or not view.commit:
             return False
-        if view.task.id not in self._said:
-            task = await self._store.task(view.task.id)
+        commits = delivered(await self._shelf.steps(entry, view), entry.tree)
+        return bool(commits) and await self._told(view.task.id) in commits
+
+    async def _told(self, task: str) -> str | None:
+        """The commit that was merged for a task, asked once."""
+        if task not in self._said:
+            capability = (await self._store.task(task)).request.capability
             try:
-                self._said[view.task.id] = await self._merged(task.request.capability)
+                self._said[task] = await self._merged(capability)
             except BrokerError as error:
                 self.unasked = str(error)
-                self._said[view.task.id] = False
-        return self._said[view.task.id]
+                self._said[task] = None
+        return self._said[task]
 
-    async def _delivered(self, view: TaskView, entry: Entry) -> bool:
-        """Whether the entry's tree is what its attempt had sealed, and that the broker gave a receipt for it."""
-        trees = set()
-        receipt = False
-        for step in await self._shelf.steps(entry, view):
-            if step.kind == "sealed":
-                trees.add(step.data.get("tree"))
-            receipt = receipt or step.kind == "receipt"
-        return receipt and entry.tree in trees
+
+def delivered(steps: Iterable[Step], tree: str) -> frozenset[str]:
+    """The commits that the broker made of a tree, by the journal of the attempt that sealed it. Pure.
+
+    A receipt may come late, after another tree was sealed: it is for the one that was there at the broker's first word
+    on its proposal.
+    """
+    found: set[str] = set()
+    proposed: dict[object, object] = {}
+    sealed: object = None
+    for step in steps:
+        if step.kind == "sealed":
+            sealed = step.data.get("tree")
+        elif step.kind in {"waiting", "refusal", "receipt"}:
+            about = proposed.setdefault(step.data.get("proposal"), sealed)
+            if step.kind == "receipt" and about == tree:
+                found.add(str(step.data.get("commit")))
+    return frozenset(found)

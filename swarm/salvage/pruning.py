@@ -18,7 +18,7 @@ DAY = 86400.0
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of an entry's task. ``merged`` holds where the forge shows this very tree's pull request merged.
+    """What is known of an entry's task. ``merged``: the forge shows merged what was delivered of its tree.
 
     ``awaited`` names unfinished tasks that go on from it, ``ended`` is when the task ended, in seconds since 1970.
     """
@@ -33,12 +33,13 @@ class Known:
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of an entry, and why."""
+    """What becomes of an entry, and why. ``merged``: it goes for that alone."""
 
     entry: Entry
     goes: bool
     why: str
     size: int = 0
+    merged: bool = False
 
 
 def fates(entries: Sequence[Entry], known: Mapping[str, Known], config: SalvageConfig, now: float) -> tuple[Fate, ...]:
@@ -53,7 +54,7 @@ def _fate(entry: Entry, known: Known | None, config: SalvageConfig, now: float) 
     if why := _needed(known):
         return Fate(entry, goes=False, why=why, size=known.size)
     if known.merged:
-        return Fate(entry, goes=True, why="the forge shows it merged", size=known.size)
+        return Fate(entry, goes=True, why="the forge shows it merged", size=known.size, merged=True)
     days = (now - known.ended) / DAY
     if config.keep_days is not None and days > config.keep_days:
         why = f"its task ended {days:.0f} days ago, and salvage.keep_days is {config.keep_days:g}"

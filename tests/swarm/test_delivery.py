@@ -267,6 +267,18 @@ async def test_an_answer_that_is_none_of_a_brokers_is_an_error_that_callers_know
             await client.comment("c" * 8193, "working", "")
 
 
+@pytest.mark.parametrize(
+    ("state", "ours", "merged"),
+    [("merged", True, "a" * 40), ("merged", False, None), ("open", True, None), ("closed", True, None)],
+)
+async def test_only_a_commit_of_the_brokers_own_counts_as_merged(
+    tmp_path: Path, state: str, ours: bool, merged: str | None
+) -> None:
+    told = {"number": 7, "state": state, "head": "a" * 40, "ours": ours}
+    async with odd_broker(tmp_path, lambda _: JSONResponse(told)) as (path, _), BrokerClient(path) as client:
+        assert await client.merged("c") == merged
+
+
 async def test_patience_ends(tmp_path: Path) -> None:
     away = problem(502, "forge away")
     async with odd_broker(tmp_path, away) as (path, seen), BrokerClient(path, patience=0.5) as client:

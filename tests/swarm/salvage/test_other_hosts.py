@@ -23,8 +23,8 @@ from tests.swarm.salvage.conftest import BASE, WORK, Left, packed, read, whole
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 
-async def _merged(_capability: str) -> bool:
-    return False
+async def _merged(_capability: str) -> None:
+    return None
 
 
 async def test_work_of_a_host_that_is_gone_is_found_and_taken_elsewhere(

@@ -17,14 +17,23 @@ from tests.swarm.salvage.conftest import git
 pytestmark = pytest.mark.slow
 
 
-def _asked(answer: bool | Exception) -> Any:
-    async def merged(capability: str) -> bool:
+def _asked(*answers: str | Exception | None) -> Any:
+    """A broker that gives these answers in turn, the last of them for ever."""
+    left = list(answers)
+
+    async def merged(capability: str) -> str | None:
         assert capability
+        answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     return merged
+
+
+async def _commit(bench: Any, name: str) -> str:
+    commit: str = (await bench.store.view(name)).commit
+    return commit
 
 
 async def _delivered(bench: Any, name: str) -> Shelf:
@@ -37,7 +46,7 @@ async def _delivered(bench: Any, name: str) -> Shelf:
 async def test_what_the_forge_shows_merged_goes_with_its_transcript_and_only_when_told(bench: Any, name: str) -> None:
     async with bench.open():
         shelf = await _delivered(bench, name)
-        pruner = Pruner(shelf, bench.store, _asked(True))
+        pruner = Pruner(shelf, bench.store, _asked(await _commit(bench, name)))
         entries = await shelf.entries()
         (fate,) = await pruner.plan(SalvageConfig(), entries)
         assert (fate.goes, fate.why) == (True, "the forge shows it merged")
@@ -46,7 +55,7 @@ async def test_what_the_forge_shows_merged_goes_with_its_transcript_and_only_whe
         assert await shelf.keeping("demo").kept("refs/salvage/", "refs/transcripts/") == ()
 
 
-@pytest.mark.parametrize("answer", [False, BrokerError("it is away")])
+@pytest.mark.parametrize("answer", [None, "f" * 40, BrokerError("it is away")])
 async def test_what_the_forge_does_not_show_merged_stays(bench: Any, name: str, answer: Any) -> None:
     async with bench.open():
         shelf = await _delivered(bench, name)
@@ -63,8 +72,22 @@ async def test_a_tree_that_is_not_the_delivered_one_stays_although_its_task_is_m
         sealed = await bench.workspace.sealed_at(attempt.salvage)
         other = await bench.workspace.unchanged(sealed.base)
         await bench.workspace.keep(attempt.salvage, other, f"Salvage of attempt {attempt.id}")
-        (fate,) = await Pruner(shelf, bench.store, _asked(True)).plan(SalvageConfig(), await shelf.entries())
+        (fate,) = await Pruner(shelf, bench.store, _asked(await _commit(bench, name))).plan(
+            SalvageConfig(), await shelf.entries()
+        )
         assert not fate.goes
+
+
+@pytest.mark.parametrize("later", [None, "f" * 40, BrokerError("it is away")])
+async def test_what_is_no_longer_shown_merged_right_before_it_goes_stays(bench: Any, name: str, later: Any) -> None:
+    async with bench.open():
+        shelf = await _delivered(bench, name)
+        entries = await shelf.entries()
+        pruner = Pruner(shelf, bench.store, _asked(await _commit(bench, name), later))
+        (fate,) = await pruner.plan(SalvageConfig(), entries)
+        assert fate.goes
+        assert not await pruner.go(fate)
+        assert await shelf.entries() == entries
 
 
 async def test_what_was_taken_up_again_since_it_was_planned_stays(bench: Any, name: str, fixing: Any) -> None:
@@ -73,7 +96,7 @@ async def test_what_was_taken_up_again_since_it_was_planned_stays(bench: Any, na
         await bench.submit(name)
         await bench.until(name, TaskState.INFRA_FAILED)
         shelf = Shelf(bench.folder / "git", bench.store)
-        pruner = Pruner(shelf, bench.store, _asked(False))
+        pruner = Pruner(shelf, bench.store, _asked(None))
         bench.offset = 10.0
         entries = await shelf.entries()
         (fate,) = await pruner.plan(SalvageConfig(keep_bytes=1), entries)

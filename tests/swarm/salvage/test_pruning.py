@@ -10,8 +10,9 @@ import pytest
 
 from swarm.config import SalvageConfig
 from swarm.salvage.entries import Entry
+from swarm.salvage.prune import delivered
 from swarm.salvage.pruning import DAY, Known, fates
-from swarm.types import TaskState
+from swarm.types import Step, TaskState
 
 NOW = 1000 * DAY
 EVERYTHING = SalvageConfig(keep_days=0.001, keep_bytes=1)
@@ -69,3 +70,22 @@ def test_over_the_bytes_the_oldest_of_finished_tasks_go_and_no_more_than_must() 
     found = {fate.entry.id: fate for fate in fates(entries, known, SalvageConfig(keep_bytes=150), NOW)}
     assert {name for name, fate in found.items() if fate.goes} == {"old", "middle"}
     assert "keep_bytes" in found["old"].why
+
+
+def _journal(*lines: tuple[str, dict[str, str]]) -> list[Step]:
+    return [Step(task="t", attempt="a", seq=n, at=0.0, kind=kind, data=data) for n, (kind, data) in enumerate(lines, 1)]
+
+
+def test_a_tree_is_delivered_only_as_the_commit_of_its_own_receipt() -> None:
+    first = ("sealed", {"tree": "one"}), ("receipt", {"proposal": "p#1", "commit": "c1"})
+    second = ("sealed", {"tree": "two"}), ("receipt", {"proposal": "p#2", "commit": "c2"})
+    assert delivered(_journal(*first, *second), "one") == {"c1"}
+    assert delivered(_journal(*first, *second), "two") == {"c2"}
+    assert delivered(_journal(first[0], *second), "one") == frozenset()
+    assert delivered(_journal(first[0]), "one") == frozenset()
+
+
+def test_a_receipt_that_comes_late_is_for_the_tree_that_was_proposed() -> None:
+    waits = ("sealed", {"tree": "one"}), ("waiting", {"proposal": "p#1"})
+    late = _journal(*waits, ("sealed", {"tree": "two"}), ("receipt", {"proposal": "p#1", "commit": "c1"}))
+    assert (delivered(late, "one"), delivered(late, "two")) == ({"c1"}, frozenset())

@@ -19,6 +19,8 @@ from swarm.store.store import Store
 from swarm.types import Budget, Happening, Spent, TaskRequest, TaskState, TaskView
 from tests.swarm.conftest import GOOD, git
 
+pytestmark = pytest.mark.slow
+
 S = TaskState
 GOOD_AND_NAMED = GOOD.replace(":\n", ':\n    """Keeps x within low and high."""\n', 1)
 

@@ -26,6 +26,8 @@ from swarm.shown import BrokerView, DaemonHealth, DaemonStatus
 from swarm.store.rows import Plan
 from swarm.types import TaskRequest, TaskState, TaskView
 
+pytestmark = pytest.mark.slow
+
 HEALTH = DaemonHealth(version="1", pid=os.getpid(), uid=os.getuid(), started=0.0)
 
 

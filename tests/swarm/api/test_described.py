@@ -18,6 +18,8 @@ from swarm.api.application import described
 from swarm.api.guard import Guard
 from tests.swarm.api.conftest import House, request
 
+pytestmark = pytest.mark.slow
+
 TALKED = {"text/event-stream", "text/x-diff", "text/plain"}
 
 

@@ -24,6 +24,8 @@ from swarm.errors import ConfigError, DaemonError, TaskNotFoundError
 from swarm.serving import listening_tcp
 from tests.swarm.api.conftest import PLAIN, House, request
 
+pytestmark = pytest.mark.slow
+
 
 def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}

@@ -18,6 +18,8 @@ from swarm.errors import DaemonError
 from swarm.types import TaskState
 from tests.swarm.api.conftest import House
 
+pytestmark = pytest.mark.slow
+
 
 async def taken(client: Any, count: int, wanted: TaskFilter = TaskFilter(), after: int | None = 0) -> list[Change]:  # noqa: B008
     """The first moves of a stream."""

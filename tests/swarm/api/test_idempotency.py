@@ -15,6 +15,8 @@ from swarm.client import DaemonClient
 from swarm.errors import DaemonError, TaskError
 from tests.swarm.api.conftest import House, request
 
+pytestmark = pytest.mark.slow
+
 
 async def submit(house: House, key: str | None, **more: Any) -> httpx.Response:
     headers = {"content-type": "application/json"} | ({"idempotency-key": key} if key else {})

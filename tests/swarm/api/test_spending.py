@@ -11,6 +11,8 @@ from swarm.budgets.scopes import DayBudget, DayBudgets
 from swarm.errors import TaskNotFoundError
 from tests.swarm.api.test_api import served, wanted
 
+pytestmark = pytest.mark.slow
+
 
 async def test_the_time_of_a_task_and_of_all_is_told_while_it_runs_and_after(bench: Any, name: str) -> None:
     async with served(bench) as (client, desk):

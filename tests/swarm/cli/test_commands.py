@@ -14,6 +14,8 @@ from swarm.cli import app
 from swarm.config_file import VARIABLE
 from swarm.types import TaskState
 
+pytestmark = pytest.mark.slow
+
 OUTCOMES = {
     "deliver": 0,
     "no_change": 10,

@@ -21,6 +21,8 @@ from pool.types import EndpointStatus, Trait
 from swarm.cli.pool.live import absent, doubled
 from swarm.cli.pool.status import _judge, abilities, row
 
+pytestmark = pytest.mark.slow
+
 HEAD = '[daemon]\nstate = "s"\nsocket = "d.sock"\n[broker]\nsocket = "b.sock"\n'
 
 

@@ -11,6 +11,8 @@ import pytest
 from swarm.cli import app
 from swarm.config_file import VARIABLE
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 
 

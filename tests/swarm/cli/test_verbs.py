@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def submitted(swarm: Any, words: str, *options: str) -> str:
     made = swarm("submit", words, *options, "--json")

@@ -15,6 +15,8 @@ import pytest
 
 from swarm.cli.clean import clean
 
+pytestmark = pytest.mark.slow
+
 
 class Terminal:
     """A command on a pseudo-terminal."""

@@ -16,7 +16,7 @@ from swarm.cli.exits import Code, of_state
 from swarm.cli.rights import LATER, Standing, granted_for_later
 from swarm.client import DaemonClient
 from swarm.delivery import StandingRight
-from swarm.errors import ConfigError, SwarmError, TaskError, TaskNotFoundError
+from swarm.errors import ConfigError, KeyReusedError, SwarmError, TaskError, TaskNotFoundError
 from swarm.types import TaskState, TaskView
 
 AT_ONCE = 100  # tasks of one standing right, and of one question to the daemon
@@ -54,12 +54,17 @@ async def hand_in(sheet: Sheet, source: str, *, keep_going: bool) -> Tally:
         if source == "-":
             return await _stream(sheet, daemon, keep_going=keep_going)
         entries, bad = whole(sheet, _lines(Path(source)))
-        bad += await _refused(daemon, entries)
-        if bad and not keep_going:
-            raise _all_of(bad, source)
-        wrong = {one.line for one in bad}
-        tally = Tally(bad=sorted(bad, key=lambda one: one.line))
-        await _submit(sheet, daemon, [one for one in entries if one.line not in wrong], tally)
+        if not entries and not bad:
+            raise ConfigError(
+                f"{source}: there is no task in it", "write one JSON object a line; see: swarm help task-files"
+            )
+        tally = Tally()
+        missing = await _missing(daemon, entries, tally)
+        tally.bad = sorted([*bad, *tally.bad, *await _refused(daemon, missing)], key=lambda one: one.line)
+        if tally.bad and not keep_going:
+            raise _all_of(tally.bad, source)
+        wrong = {one.line for one in tally.bad}
+        await _submit(sheet, daemon, [one for one in missing if one.line not in wrong], tally)
         if tally.bad and not keep_going:
             raise _all_of(tally.bad, source)
         return tally
@@ -108,27 +113,43 @@ async def _stream(sheet: Sheet, daemon: DaemonClient, *, keep_going: bool) -> Ta
         number += 1
         found = reader.read(number, text)
         one = reader.entry(number, *found) if isinstance(found, tuple) else found
+        before = len(tally.bad)
         if isinstance(one, Entry):
-            refused = await _refused(daemon, [one])
-            one = refused[0] if refused else one
-        if isinstance(one, Bad):
-            tally.bad.append(one)
-            screen.hint(str(one.error))
-            if not keep_going:
-                break
+            missing = await _missing(daemon, [one], tally)
+            refused = await _refused(daemon, missing)
+            tally.bad += refused
+            if missing and not refused:
+                await _submit(sheet, daemon, missing, tally)
         elif one is not None:
-            await _submit(sheet, daemon, [one], tally)
+            tally.bad.append(one)
+        for each in tally.bad[before:]:
+            screen.hint(str(each.error))
+        if len(tally.bad) > before and not keep_going:
+            break
     return tally
 
 
-async def _submit(sheet: Sheet, daemon: DaemonClient, entries: Sequence[Entry], tally: Tally) -> None:
-    """Hand in lines in their order, under rights that several share; those that are known already are passed over."""
+async def _missing(daemon: DaemonClient, entries: Sequence[Entry], tally: Tally) -> list[Entry]:
+    """The lines of which there is no task yet. One that has a task which asks for something else is told as bad: to
+    pass it over would drop what it says."""
     missing: list[Entry] = []
     for entry in entries:
         try:
-            tally.known.append((await daemon.task(str(entry.request.task))).task.id)
+            made = (await daemon.task(str(entry.request.task))).task
         except TaskNotFoundError:
             missing.append(entry)
+            continue
+        if made.request.alike(entry.request):
+            tally.known.append(made.id)
+        else:
+            told = f'line {entry.line}: is task {made.id} of the batch "{entry.request.batch}" already, which asks for'
+            mend = "give the line another id, or the batch a name of its own with --batch NAME"
+            tally.bad.append(Bad(entry.line, KeyReusedError(f"{told} something else", mend)))
+    return missing
+
+
+async def _submit(sheet: Sheet, daemon: DaemonClient, missing: Sequence[Entry], tally: Tally) -> None:
+    """Hand in lines in their order, under rights that several share."""
     rights: dict[tuple[str, str | None], tuple[Standing, int]] = {}
     for at, entry in enumerate(missing):
         aim = entry.request.repository, entry.request.base
@@ -159,7 +180,8 @@ def _all_of(bad: Sequence[Bad], source: str) -> SwarmError:
     first = bad[0].error
     listed = "\n".join(f"  {one.error}" for one in bad[:12])
     more = f"\n  and {len(bad) - 12} more" if len(bad) > 12 else ""
-    mend = first.mend or "mend these lines, or leave them out with --keep-going"
+    mends = {one.error.mend for one in bad}
+    mend = (mends.pop() if len(mends) == 1 else "") or "mend these lines, or leave them out with --keep-going"
     kind = ConfigError if isinstance(first, ConfigError) else TaskError
     return kind(f"{source}: {view.many(len(bad), 'line')} cannot be handed in, so none was\n{listed}{more}", mend)
 

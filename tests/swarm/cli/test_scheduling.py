@@ -51,6 +51,31 @@ def test_a_batch_twice_makes_nothing_twice_and_is_waited_for_to_its_end(capsys: 
     assert len(shown["tasks"]) == 3
 
 
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_line_of_a_known_name_that_says_something_else_is_told_and_not_dropped(installation, piped: bool) -> None:
+    def handed_in(name: str, *lines: object, keep: str = "--json") -> tuple[int, str]:
+        said = batch(installation.folder, *lines)
+        source, text = ("-", Path(said).read_text()) if piped else (said, "")
+        ran_ = installation.run("submit", "--file", source, "--batch", name, keep, stdin=text)
+        return ran_.code, ran_.out + ran_.err
+
+    name = f"n{os.urandom(4).hex()}"
+    assert handed_in(name, task(id="a"))[0] == 0
+    assert handed_in(name, task(id="a"))[0] == 0
+    code, told = handed_in(name, task("no_change", id="a"), task(id="b"))
+    assert code == 7
+    assert "line 1: is task" in told
+    assert "something else" in told
+    code, told = handed_in(name, task("no_change", id="a"), task(id="b"), keep="--keep-going")
+    assert (code, "1 of them new; 1 line could not" in told) == (7, True), told
+    assert handed_in(f"{name}2", task("no_change", id="a"))[0] == 0
+
+
+def test_a_batch_without_a_task_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    assert app.main(["submit", "--file", batch(tmp_path, "", "# nothing yet")]) == 3
+    assert "there is no task in it" in capsys.readouterr().err
+
+
 def test_the_exit_code_tells_how_a_batch_ended(capsys: Capture, tmp_path: Path) -> None:
     path = batch(tmp_path, task(), task("gave_up"))
     out, _ = ran(capsys, "submit", "--file", path, "--wait", code=12)

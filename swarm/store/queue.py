@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from swarm.scheduling import breaker as rules
 from swarm.scheduling.admission import may_run
 from swarm.scheduling.facts import Busy, Candidate, Hold, HostFacts, Rules, Running
-from swarm.scheduling.turns import Turns, after, next_of, scopes
+from swarm.scheduling.turns import Turns, after, kind_of, next_of, scopes
 from swarm.store import breakers, moves, rows
 from swarm.store.budgets import Budgets
 from swarm.store.database import Database
@@ -25,7 +25,6 @@ from swarm.types import TaskState
 LANES = 500  # that one claim looks at; where there are more, the next claim goes on behind them
 BATCH = 500  # tasks that one sweep looks at
 FLOOR = "floor:"
-KINDS = ("user", "repository", "pair")
 
 QUEUED = tasks.c.state == TaskState.QUEUED.value
 _READY = (QUEUED, tasks.c.waiting == 0)
@@ -241,9 +240,11 @@ def _busy(row: Row) -> Busy:
 
 
 def _turns(connection: sa.Connection, heads: Sequence[Candidate]) -> Turns:
-    wanted = {*(f"{FLOOR}{kind}" for kind in KINDS), *(scope for head in heads for scope in scopes(head))}
+    wanted = {scope for head in heads for scope in scopes(head)}
+    kinds = {kind_of(scope) for scope in wanted}
+    wanted |= {f"{FLOOR}{kind}" for kind in kinds}
     found = {row.scope: row.taken for row in connection.execute(sa.select(turns).where(turns.c.scope.in_(wanted)))}
-    return Turns(found, {kind: found.pop(f"{FLOOR}{kind}", 0.0) for kind in KINDS})
+    return Turns(found, {kind: found.pop(f"{FLOOR}{kind}", 0.0) for kind in kinds})
 
 
 def _write(connection: sa.Connection, count: Turns) -> None:
@@ -254,5 +255,6 @@ def _write(connection: sa.Connection, count: Turns) -> None:
             connection.execute(turns.insert().values(scope=scope, **values))
     for kind, floor in count.floors.items():
         # Who is at the floor counts like one who was never seen, so the table holds the busy ones alone.
-        over = turns.c.scope.startswith(f"{kind}:", autoescape=True), turns.c.taken < floor
+        beginning = "user:" if kind == "user" else f"{kind}\n"
+        over = turns.c.scope.startswith(beginning, autoescape=True), turns.c.taken < floor
         connection.execute(turns.delete().where(*over))

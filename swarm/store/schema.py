@@ -213,7 +213,7 @@ sa.Index("schedules_by_next", schedules.c.enabled, schedules.c.next)
 turns = sa.Table(
     "turns",
     metadata,
-    sa.Column("scope", Words, primary_key=True, doc="user:NAME, repository:NAME, or floor"),
+    sa.Column("scope", Words, primary_key=True, doc="user:NAME, pair:USER REPOSITORY, or floor"),
     sa.Column("taken", sa.Float, nullable=False),
 )
 

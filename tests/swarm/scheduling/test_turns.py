@@ -57,9 +57,22 @@ def test_ten_points_of_priority_are_worth_a_turn_and_no_more() -> None:
 
 
 def test_who_was_away_saved_no_turns_up() -> None:
-    busy = Turns({"user:ann": 500.0, "repository:a": 500.0}, {"user": 500.0, "repository": 500.0})
+    busy = Turns({"user:ann": 500.0, "pair:ann\na": 500.0}, {"user": 500.0})
     count = Counter(one.user for one in served([head("ann", "a"), head("new", "b")], 10, busy))
     assert count["ann"] >= 4
+
+
+def test_a_lane_is_served_whose_user_and_whose_repository_are_both_busy_with_others() -> None:
+    others = [("a", "x"), ("a", "z"), ("b", "y"), ("c", "y")]
+    heads = [head(*lane) for lane in [*others, ("a", "y")]]
+    count = Counter(one.task for one in served(heads, 90))
+    assert count["a-y-0.0"] == 10
+
+
+def test_a_repository_that_was_away_saved_no_turns_up_among_those_of_its_user() -> None:
+    busy = Turns({"user:ann": 500.0, "pair:ann\na": 500.0}, {"user": 500.0, "pair:ann": 500.0})
+    count = Counter(one.repository for one in served([head("ann", "a"), head("ann", "new")], 10, busy))
+    assert count["a"] >= 4
 
 
 @settings(max_examples=40)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -17,6 +18,7 @@ from jsonschema.exceptions import SchemaError, best_match
 from pool.types import Choice, ToolCall, ToolSpec
 
 LONGEST = 300  # characters of a fault that we repeat
+KEPT = 16_384  # characters of a schema that is checked once and remembered
 
 
 def whole_json(text: str) -> bool:
@@ -40,16 +42,29 @@ def judged(choice: Choice, tools: Iterable[ToolSpec]) -> Choice:
 
 def fault(call: ToolCall, schema: Mapping[str, Any]) -> str:
     """Why a call's arguments do not fit the schema of its tool; empty when they do, or when the schema is none."""
-    validator = Draft202012Validator(schema)
     try:
-        Draft202012Validator.check_schema(schema)
-        found = best_match(validator.iter_errors(_read(call.arguments)))
-    except (SchemaError, RecursionError):
+        text = json.dumps(schema)
+        validator = _kept_validator(text) if len(text) <= KEPT else _validator(text)
+        found = best_match(validator.iter_errors(_read(call.arguments))) if validator else None
+    except RecursionError:
         return ""
     if found is None:
         return ""
     where = "/".join(str(part) for part in found.absolute_path)
     return f"{where + ': ' if where else ''}{found.message}"[:LONGEST]
+
+
+def _validator(schema: str) -> Draft202012Validator | None:
+    """What checks arguments against a schema, given as JSON; None where the schema is none."""
+    read = json.loads(schema)
+    try:
+        Draft202012Validator.check_schema(read)
+    except SchemaError:
+        return None
+    return Draft202012Validator(read)
+
+
+_kept_validator = lru_cache(maxsize=256)(_validator)  # checking a schema takes longer than all the rest of a call
 
 
 def _with_fault(call: ToolCall, schemas: Mapping[str, Mapping[str, Any]]) -> ToolCall:

@@ -43,13 +43,16 @@ from swarm.types import Step
 EVERYTHING = ""  # what a bell calls all tasks together
 
 
+_LAST = sa.select(sa.func.coalesce(sa.func.max(steps.c.seq), 0)).where(steps.c.task == sa.bindparam("whose"))
+_LINE = steps.insert().values(seq=_LAST.scalar_subquery() + 1).returning(steps.c.seq)
+
+
 def append(connection: sa.Connection, step: Step) -> Step:
     """Write one line inside the caller's transaction; its number is the next of its task, whatever it came with."""
     # One statement: on a shared database another host's line may come between two. Whoever is second is run again.
-    last = sa.select(sa.func.coalesce(sa.func.max(steps.c.seq), 0)).where(steps.c.task == step.task).scalar_subquery()
     values = {"task": step.task, "attempt": step.attempt, "at": step.at, "kind": step.kind, "data": encode(step.data)}
-    written = steps.insert().values(**values, seq=last + 1).returning(steps.c.seq)
-    numbered = step.model_copy(update={"seq": connection.execute(written).scalar_one()})
+    seq = connection.execute(_LINE, {**values, "whose": step.task}).scalar_one()
+    numbered = step.model_copy(update={"seq": seq})
     if step.kind == "state":
         connection.execute(changes.insert().values(task=step.task, seq=numbered.seq, at=step.at))
     return numbered

@@ -16,6 +16,12 @@ from swarm.types import Step, TaskMessage
 LONGEST = 20_000  # characters of one message
 MOST = 200  # messages to one task
 
+_AFTER = (
+    sa.select(messages)
+    .where(messages.c.task == sa.bindparam("whose"), messages.c.seq > sa.bindparam("after"))
+    .order_by(messages.c.seq)
+)
+
 
 class Messages:
     """The messages of a database. Every method raises StoreError when the database fails."""
@@ -47,8 +53,7 @@ class Messages:
 
         def act(connection: sa.Connection) -> tuple[TaskMessage, ...]:
             name = rows.row_of(connection, task).id
-            query = sa.select(messages).where(messages.c.task == name, messages.c.seq > after).order_by(messages.c.seq)
-            return tuple(_said(row) for row in connection.execute(query))
+            return tuple(_said(row) for row in connection.execute(_AFTER, {"whose": name, "after": after}))
 
         return await self._db.do(act)
 

@@ -171,8 +171,12 @@ def known(connection: sa.Connection, request: TaskRequest) -> str | None:
     raise TaskError(f"a task {request.task} is there already, with another request", "give it another id")
 
 
+_ONE = sa.select(tasks).where(tasks.c.id == sa.bindparam("task"))
+_LOCKED = _ONE.with_for_update()
+
+
 def row_of(connection: sa.Connection, task: str) -> Row:
-    exact = connection.execute(sa.select(tasks).where(tasks.c.id == task)).one_or_none()
+    exact = connection.execute(_ONE, {"task": task}).one_or_none()
     if exact is not None:
         return exact
     like = connection.execute(sa.select(tasks).where(tasks.c.id.startswith(task, autoescape=True)).limit(4)).all()
@@ -194,9 +198,8 @@ def exactly(connection: sa.Connection, task: str) -> Row:
 
 def locked(connection: sa.Connection, task: str) -> Row:
     """`row_of`, which nobody else changes until this transaction ends."""
-    query = sa.select(tasks).with_for_update()
-    row = connection.execute(query.where(tasks.c.id == task)).one_or_none()
-    return row or connection.execute(query.where(tasks.c.id == row_of(connection, task).id)).one()
+    row = connection.execute(_LOCKED, {"task": task}).one_or_none()
+    return row or connection.execute(_LOCKED, {"task": row_of(connection, task).id}).one()
 
 
 def held(connection: sa.Connection, claim: Claim) -> Row:

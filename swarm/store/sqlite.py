@@ -31,6 +31,7 @@ def open_engine(path: Path, *, reading: bool = False) -> sa.Engine:
         "sqlite://",
         creator=lambda: sqlite3.connect(address, uri=True, check_same_thread=False),
         poolclass=sa.pool.QueuePool,
+        pool_reset_on_return=None,  # each transaction here ends in its own block
         hide_parameters=True,
     )
     event.listen(engine, "connect", partial(_configure, reading=reading))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -81,6 +82,7 @@ TOOLS: dict[str, type[Arguments]] = {
 }
 
 
+@cache
 def specs(*, testable: bool) -> tuple[ToolSpec, ...]:
     """What is offered to the model; ``run_tests`` only where a test command is known."""
     return tuple(

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from swarm.apart import apart
 from swarm.delivery import BrokerClient
-from swarm.errors import BrokerError, BrokerUnreachableError
+from swarm.errors import BrokerUnreachableError, StoreError
 from swarm.store.rows import Held
 from swarm.store.store import Store
 from swarm.types import TaskView
@@ -54,11 +55,11 @@ class Awaiting:
         self._next: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Until cancelled. Raises StoreError when the database fails."""
+        """Until cancelled. A broker or a database that fails is tried again."""
         while True:
             try:
                 await self.once()
-            except BrokerUnreachableError as error:
+            except (BrokerUnreachableError, StoreError) as error:
                 log.info("what the broker holds cannot be asked about: %s", error)
                 await asyncio.sleep(LOOK * 5)
             await asyncio.sleep(LOOK)
@@ -70,12 +71,8 @@ class Awaiting:
         self._next = {attempt: when for attempt, when in self._next.items() if attempt in held}
         due = sorted((when, attempt) for attempt in held if (when := self._next.get(attempt, 0.0)) <= now)
         for _when, attempt in due[:A_ROUND]:
-            try:
+            with apart(f"proposal {held[attempt].proposal}"):
                 await self._look(held[attempt])
-            except BrokerUnreachableError:
-                raise  # all of them would meet it, and none was asked about
-            except BrokerError as error:
-                log.warning("proposal %s cannot be asked about: %s", held[attempt].proposal, error)
             self._next[attempt] = now + pause(now - held[attempt].since)
 
     async def _look(self, held: Held) -> None:

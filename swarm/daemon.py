@@ -27,6 +27,7 @@ from swarm.telemetry.redaction import Redactor
 from swarm.wiring import House, house
 
 AGAIN = 2.0  # seconds until what runs beside the coordinator begins again
+BROKEN = 60.0  # and where it was no outage that ended it
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +172,8 @@ def _tokens(config: DaemonConfig) -> Tokens | None:
     return Tokens(config.tokens, config.token_file) if config.tcp else None
 
 
-async def _lasting(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Something that runs beside the coordinator: begun again when the database was away, given up when it broke."""
+async def _lasting(name: str, run: Callable[[], Awaitable[None]], pause: float = BROKEN) -> None:
+    """Something that runs beside the coordinator: begun again when the database was away, and when it broke."""
     while True:
         try:
             await run()
@@ -180,8 +181,8 @@ async def _lasting(name: str, run: Callable[[], Awaitable[None]]) -> None:
             log.warning("%s waits: %s", name, error)
             await asyncio.sleep(AGAIN)
         except Exception:
-            log.exception("%s has ended until the next start", name)
-            return
+            log.exception("%s broke, and begins again in %.0f s", name, pause)
+            await asyncio.sleep(pause)
         else:
             return
 

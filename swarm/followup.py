@@ -14,9 +14,10 @@ from typing import Protocol
 
 from pydantic import Field, ValidationError
 
+from swarm.apart import apart
 from swarm.budgets.sums import remaining, total
 from swarm.delivery import BrokerClient, NoteState
-from swarm.errors import BrokerError, IllegalMoveError, SwarmError, TaskError, TaskNotFoundError
+from swarm.errors import BrokerError, IllegalMoveError, StoreError, SwarmError, TaskError, TaskNotFoundError
 from swarm.prompts import wanted_of_issue, wanted_of_pull
 from swarm.store.rows import Plan
 from swarm.store.store import Store
@@ -89,10 +90,11 @@ class Followup:
         self._coordinator = coordinator
         self._plan = plan
         self._memory = _read(file)
+        self._stumbled = (0, 0)  # the event that failed last, and how often
         self._failures: dict[str, tuple[int, float]] = {}  # by task: how often a word failed, and when to say it again
 
     async def run(self) -> None:
-        """Until cancelled. Raises StoreError when the database fails."""
+        """Until cancelled. A broker, a database or a disk that fails is tried again."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name="events")
             group.create_task(self._tell(), name="status comments")
@@ -104,15 +106,21 @@ class Followup:
         while True:
             try:
                 await self.once(WAIT)
-                failures = 0
-                await asyncio.sleep(PAUSE)
-            except BrokerError as error:
+            except SwarmError as error:
                 failures += 1
                 log.warning("no word of the forges: %s", error)
-                await asyncio.sleep(min(LONGEST, 2.0**failures))
+            except Exception:
+                failures += 1
+                log.exception("no word of the forges")
+            else:
+                failures = 0
+            await asyncio.sleep(min(LONGEST, 2.0 ** min(failures, 10)) if failures else PAUSE)
 
     async def once(self, wait: float = 0.0) -> None:
-        """Takes the events that there are. Raises BrokerError and StoreError."""
+        """Takes the events that there are. Raises what goes wrong with one of them.
+
+        One that fails TRIES times is passed over, so that those after it are heard.
+        """
         happenings, last = await self._broker.events(self._memory.last, wait)
         if last < self._memory.last:
             log.warning("the broker's events begin anew: its state was replaced")
@@ -120,10 +128,20 @@ class Followup:
             return
         for one in happenings:
             if one.number > self._memory.last:
-                await self._take(one)
+                await self._tried(one)
                 self._remember(last=one.number)
         if last > self._memory.last:
             self._remember(last=last)  # past those that are not known here
+
+    async def _tried(self, one: Happening) -> None:
+        number, tries = self._stumbled
+        tries = tries + 1 if number == one.number else 1
+        self._stumbled = (one.number, tries)
+        if tries < TRIES:
+            await self._take(one)
+            return
+        with apart(f"event {one.number} is passed over after {tries} tries"):
+            await self._take(one)
 
     async def _take(self, one: Happening) -> None:
         log.info("event %d: %s for task %s in %s", one.number, one.kind, one.task, one.repository)
@@ -203,24 +221,46 @@ class Followup:
 
     async def _tell(self) -> None:
         while True:
-            await self.tell()
+            try:
+                await self.tell()
+            except StoreError as error:
+                log.warning("the forges are told nothing now: %s", error)
+                await asyncio.sleep(LOOK * 5)
             await asyncio.sleep(LOOK)
 
     async def tell(self) -> None:
-        """Says on the forge what has changed since it was said last. Raises StoreError."""
+        """Says on the forge what has changed since it was said last. Raises StoreAwayError.
+
+        What goes wrong with one task is tried again later, and keeps nobody else's word.
+        """
         for name, told in list(self._memory.told.items()):
-            try:
-                view = await self._store.view(name)
-            except TaskError:
-                self._forget(name)
+            if time.monotonic() < self._failures.get(name, (0, 0.0))[1]:
                 continue
-            state = STATES[view.state]
-            if state != told and not await self._told(view, state):
-                continue
-            if view.state.final:
-                self._forget(name)
-            elif state != told:
-                self._remember(told={**self._memory.told, name: state})
+            with apart(f"word of task {name}"):
+                self._later(name)
+                if await self._brought_up(name, told):
+                    self._failures.pop(name, None)
+
+    async def _brought_up(self, name: str, told: str) -> bool:
+        """Whether the forge knows by now how a task stands, or need not."""
+        try:
+            view = await self._store.view(name)
+        except TaskError:
+            self._forget(name)
+            return True
+        state = STATES[view.state]
+        if state != told and not await self._told(view, state):
+            return False
+        if view.state.final:
+            self._forget(name)
+        elif state != told:
+            self._remember(told={**self._memory.told, name: state})
+        return True
+
+    def _later(self, name: str) -> None:
+        """Looks at a task again after a pause, unless all goes well with it now."""
+        failed = self._failures.get(name, (0, 0.0))[0]
+        self._failures[name] = (failed + 1, time.monotonic() + min(LONGEST, 4.0 * 2.0 ** min(failed, 10)))
 
     def tell_again(self, view: TaskView) -> None:
         """A task that was told of as ended has moved after all: whoever asked for it on the forge hears of it."""
@@ -230,19 +270,12 @@ class Followup:
 
     async def _told(self, view: TaskView, state: NoteState) -> bool:
         """Whether nothing is left to say: it was said, or was tried often enough."""
-        name = view.task.id
-        failed, when = self._failures.get(name, (0, 0.0))
-        if time.monotonic() < when:
-            return False
-        task = await self._store.task(name)
+        task = await self._store.task(view.task.id)
         try:
             await self._broker.comment(task.request.capability, state, view.reason if view.state.final else "")
         except BrokerError as error:
-            log.warning("task %s could not be told about: %s", name, error)
-            if failed + 1 < TRIES:
-                self._failures[name] = (failed + 1, time.monotonic() + min(LONGEST, 4.0 * 2.0**failed))
-                return False
-        self._failures.pop(name, None)
+            log.warning("task %s could not be told about: %s", view.task.id, error)
+            return self._failures.get(view.task.id, (0, 0.0))[0] >= TRIES
         return True
 
     async def _say(self, capability: str, state: NoteState, text: str) -> None:

@@ -7,7 +7,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from swarm.errors import StoreError, TaskError
+from swarm.apart import apart
+from swarm.errors import StoreError, SwarmError, TaskError
 from swarm.store.rows import Plan
 from swarm.store.schedules import Due, Schedules
 from swarm.types import TaskRequest, TaskView
@@ -36,18 +37,22 @@ class Planner:
     async def run(self) -> None:
         """Until cancelled. A database that fails is tried again."""
         while True:
+            pause = LOOK
             try:
                 pause = await self.once()
             except StoreError as error:
                 log.warning("schedules wait: %s", error)
-                pause = LOOK
             await asyncio.sleep(pause)
 
     async def once(self) -> float:
-        """Make what is due; seconds until the next look. Raises StoreError."""
+        """Make what is due; seconds until the next look. Raises StoreError.
+
+        Whatever is wrong with one schedule holds none of the others.
+        """
         runs, following = await self._schedules.due()
         for run in runs:
-            await self._made(run)
+            with apart(f"schedule {run.name}"):
+                await self._made(run)
         return LOOK if following is None else min(LOOK, max(LEAST, following - self._clock()))
 
     async def run_now(self, name: str) -> TaskView:
@@ -62,10 +67,15 @@ class Planner:
     async def _made(self, run: Due) -> None:
         try:
             made = await self._schedules.fire(run, await self._plan(run.request))
-        except TaskError as error:
+        except StoreError:
+            raise  # it is made once the database takes it
+        except SwarmError as error:
             log.warning("schedule %s: %s", run.name, error)
             await self._schedules.pass_over(run, f"its task could not be accepted: {error}")
             return
+        except Exception as error:
+            await self._schedules.pass_over(run, f"its task could not be made ({type(error).__name__})")
+            raise
         if made is not None:
             log.info("schedule %s made task %s", run.name, made.task.id)
             self._woken()

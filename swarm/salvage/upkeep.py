@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.errors import SandboxError
 from sandbox.trees.keeping import Keeping
 from sandbox.trees.workspace import Workspace
-from swarm.errors import StoreError, TaskNotFoundError
+from swarm.apart import apart
+from swarm.errors import StoreAwayError
 from swarm.salvage import entries
 from swarm.salvage.entries import ABOUT, LINES, TRANSCRIPTS, About
 from swarm.store.store import Store
@@ -84,17 +84,18 @@ class Upkeep:
         """Write what is owed still, in bounded time; a later start writes the rest."""
         try:
             async with asyncio.timeout(LAST):
-                await self.write_due(all_of_it=True)
+                await self._guarded(lambda: self.write_due(all_of_it=True))
         except TimeoutError:
             log.info("the transcripts of %d attempts are left to the next start", len(self._owed))
 
     async def catch_up(self) -> None:
         """Look for attempts whose transcript does not reach their end, as after a crash."""
         for view in await self._store.views(None, CAUGHT):
-            known = await self._whole(view.task.request.repository)
-            for attempt in view.attempts:
-                if attempt.id not in known and len(self._owed) < OWED:
-                    self._owed.setdefault(attempt.id, _Owed(view.task.id, 0.0))
+            with apart(f"the transcripts of task {view.task.id}"):
+                known = await self._whole(view.task.request.repository)
+                for attempt in view.attempts:
+                    if attempt.id not in known and len(self._owed) < OWED:
+                        self._owed.setdefault(attempt.id, _Owed(view.task.id, 0.0))
         await self.write_due()
 
     async def write_due(self, *, all_of_it: bool = False) -> None:
@@ -104,9 +105,11 @@ class Upkeep:
             if owed.due <= now or all_of_it:
                 del self._owed[name]
                 try:
-                    await self._write(owed.task, name)
-                except (SandboxError, StoreError, TaskNotFoundError, OSError) as error:
-                    log.warning("the transcript of attempt %s could not be kept: %s", name, error)
+                    with apart(f"the transcript of attempt {name}"):
+                        await self._write(owed.task, name)
+                except StoreAwayError:
+                    self._owed.setdefault(name, owed)
+                    raise
 
     async def tidy_in_quiet(self) -> None:
         """Tidy one git folder whose time has come, once nothing has run for a while."""
@@ -120,15 +123,17 @@ class Upkeep:
         for folder in sorted(self._folder.glob("*.git")):
             stamp = folder / "agent-swarm-tidied"
             if not stamp.exists() or time.time() - stamp.stat().st_mtime > TIDY:
-                stamp.touch()
-                await Keeping(folder).tidy()
-                return
+                with apart(f"the tidying of {folder.name}"):
+                    stamp.touch()
+                    await Keeping(folder).tidy()
+                    return
 
-    async def _guarded(self, act: Callable[[], object]) -> None:
+    async def _guarded(self, act: Callable[[], Awaitable[None]]) -> None:
         try:
-            await act()  # type: ignore[misc]
-        except (SandboxError, StoreError, OSError) as error:
-            log.warning("the upkeep of what attempts left: %s", error)
+            with apart("the upkeep of what attempts left"):
+                await act()
+        except StoreAwayError as error:
+            log.warning("the upkeep of what attempts left waits: %s", error)
 
     async def _write(self, task: str, name: str) -> None:
         view = await self._store.view(task)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 
 from swarm.errors import TaskError, TaskNotFoundError
 from swarm.scheduling.cron import due, upcoming
 from swarm.scheduling.shown import ScheduleRequest, ScheduleRight, ScheduleView
-from swarm.store import moves, views
+from swarm.store import moves, rows, views
 from swarm.store.database import Database
 from swarm.store.rows import Plan, Row
 from swarm.store.schema import schedules, tasks
@@ -17,6 +20,9 @@ from swarm.types import TaskRequest, TaskState, TaskView
 
 MOST = 1000  # schedules of a database
 AT_ONCE = 100
+REASON = 2000  # characters of what became of a run
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,15 +107,15 @@ class Schedules:
     # Runs
 
     async def due(self) -> tuple[tuple[Due, ...], float | None]:
-        """Runs whose time has come, and when the next one's comes."""
+        """Runs whose time has come, and when the next one's comes. A schedule that cannot be read is stopped."""
 
         def act(connection: sa.Connection) -> tuple[tuple[Due, ...], float | None]:
             now = self._db.now(connection)
             enabled = schedules.c.enabled.is_(sa.true())
             over = sa.select(schedules).where(enabled, schedules.c.next <= now).order_by(schedules.c.next)
             later = sa.select(sa.func.min(schedules.c.next)).where(enabled, schedules.c.next > now)
-            found = connection.execute(over.limit(AT_ONCE)).all()
-            return tuple(_due(row, row.next) for row in found), connection.execute(later).scalar_one()
+            runs = [run for row in connection.execute(over.limit(AT_ONCE)).all() if (run := _read(connection, row))]
+            return tuple(runs), connection.execute(later).scalar_one()
 
         return await self._db.do(act)
 
@@ -120,7 +126,7 @@ class Schedules:
     async def fire(self, run: Due, plan: Plan, *, asked: bool = False) -> TaskView | None:
         """Make a run's task and plan the next run; None where another host did, or where this one is left out.
 
-        ``asked`` is a run that a person asks for, in between.
+        ``asked`` is a run that a person asks for, in between. Raises TaskError where the run's id is taken.
         """
 
         def act(connection: sa.Connection) -> TaskView | None:
@@ -131,6 +137,7 @@ class Schedules:
             if why:
                 self._moved_on(connection, row, why, asked=asked)
                 return None
+            rows.known(connection, run.request)
             task = moves.enter(self._db, connection, run.request, replace(plan, user=row.user),
                                reason=f"schedule {row.name}")  # fmt: skip
             connection.execute(tasks.update().where(tasks.c.id == task).values(schedule=row.name))
@@ -141,12 +148,17 @@ class Schedules:
         return await self._db.do(act, ring=lambda view: view.task.id if view else None)
 
     async def pass_over(self, run: Due, why: str) -> None:
-        """Leave a run out that could not be made, and plan the next one."""
+        """Leave a run out that could not be made, and plan the next one; a schedule of which no next run can be
+        planned is stopped. One that is gone by now is nobody's concern."""
 
         def act(connection: sa.Connection) -> None:
-            row = _there(connection, run.name)
-            if row.enabled and row.next == run.planned:
-                self._moved_on(connection, row, why, asked=False)
+            row = _row(connection, run.name)
+            if row is None or not row.enabled or row.next != run.planned:
+                return
+            try:
+                self._moved_on(connection, row, why[:REASON], asked=False)
+            except TaskError as error:
+                _halt(connection, row.name, f"stopped, since its next run cannot be planned: {error}")
 
         await self._db.do(act)
 
@@ -183,9 +195,13 @@ _RENEW = "; give it another: swarm schedule resume "
 
 def _stop(connection: sa.Connection, name: str, reason: str) -> ScheduleView:
     _there(connection, name)
+    _halt(connection, name, reason)
+    return _view(_there(connection, name))
+
+
+def _halt(connection: sa.Connection, name: str, reason: str) -> None:
     stopped = {"enabled": False, "next": None, "reason": reason}
     connection.execute(schedules.update().where(schedules.c.name == name).values(stopped))
-    return _view(_there(connection, name))
 
 
 def _row(connection: sa.Connection, name: str) -> Row | None:
@@ -207,8 +223,19 @@ def _same(row: Row, wanted: ScheduleRequest) -> ScheduleView:
     raise TaskError(f'there is a schedule "{wanted.name}" already, which does something else', "give it another name")
 
 
+def _read(connection: sa.Connection, row: Row) -> Due | None:
+    """A run of a schedule whose time has come; None for one that another version wrote, which is stopped."""
+    try:
+        return _due(row, row.next)
+    except ValidationError:
+        log.warning("schedule %s cannot be read and is stopped", row.name)
+        _halt(connection, row.name, "stopped, since this version cannot read its request; remove it and add it again")
+        return None
+
+
 def _due(row: Row, planned: float) -> Due:
-    task = f"s{row.name}-{round(planned * 1000):x}"
+    """Its id cannot be foretold, so that nobody takes it first; the right is good for all that begin with sNAME-."""
+    task = f"s{row.name}-{secrets.token_hex(6)}"
     request = TaskRequest.model_validate_json(row.request).model_copy(update={"task": task, "idempotency_key": None})
     return Due(row.name, planned, request, row.user)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from swarm.delivery import BrokerClient
-from swarm.errors import BrokerError, BrokerUnreachableError, TaskError
-from swarm.followup import Followup
+from swarm.errors import BrokerError, BrokerUnreachableError, StoreError, TaskError
+from swarm.followup import TRIES, Followup
 from swarm.prompts import quoted, wanted_of_issue
 from swarm.scheduling.facts import HostFacts
 from swarm.store.rows import Plan
@@ -319,3 +319,47 @@ async def test_a_review_ends_as_a_second_commit_on_the_same_pull_request(
     log = git("log", "--format=%H", f"main..swarm/{name}", cwd=bench.broker.origin).split()
     assert len(log) == 2
     assert log[0] == done.commit
+
+
+async def test_an_event_that_fails_again_and_again_is_passed_over_and_the_next_one_heard(taken: Taken) -> None:
+    taken.broker.happen("intake", "i5-bad", text="x")
+    taken.broker.happen("intake", "i5-good", text="x", issue=6)
+    plan = taken.plan
+
+    async def stumble(wanted: TaskRequest) -> Plan:
+        if wanted.task == "i5-bad":
+            raise StoreError("this row cannot be written")
+        return await plan(wanted)
+
+    taken.followup._plan = stumble
+    for _ in range(TRIES - 1):
+        with pytest.raises(StoreError):
+            await taken.followup.once()
+    await taken.followup.once()
+    assert await taken.tasks() == ["i5-good"]
+
+
+async def test_a_task_that_cannot_be_looked_at_keeps_no_word_of_the_others(taken: Taken) -> None:
+    for name in ("i5-bad", "i5-good"):
+        taken.broker.happen("intake", name, text="x", issue=len(name))
+    await taken.followup.once()
+    look = taken.store.view
+
+    async def stumble(task: str) -> TaskView:
+        if task == "i5-bad":
+            raise StoreError("this row cannot be read")
+        return await look(task)
+
+    taken.store.view = stumble  # type: ignore[method-assign]
+    await taken.followup.tell()
+    assert [state for _, state, _ in taken.broker.said] == ["queued"]
+
+
+async def test_it_goes_on_listening_after_whatever_was_wrong(taken: Taken) -> None:
+    taken.broker.errors = [KeyError("a fault of ours")]
+    listening = asyncio.create_task(taken.followup.run())
+    taken.broker.happen("intake", text="x")
+    async with asyncio.timeout(10):
+        await taken.broker.spoken.wait()
+    assert not listening.done()
+    listening.cancel()

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from swarm.config_database import Address
-from swarm.errors import TaskError, TaskNotFoundError
+from swarm.errors import StoreError, TaskError, TaskNotFoundError
 from swarm.planner import Planner
 from swarm.scheduling.facts import HostFacts
 from swarm.scheduling.shown import ScheduleRequest, ScheduleRight
 from swarm.store.rows import Plan, Settlement
+from swarm.store.schema import schedules
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, TaskRequest, TaskState, TaskView
 
@@ -179,3 +181,76 @@ async def test_the_same_twice_is_one_another_of_its_name_is_refused_and_none_sho
     await store.schedules.remove("tidy")
     with pytest.raises(TaskNotFoundError):
         await store.schedules.show("tidy")
+
+
+async def test_the_id_of_a_run_cannot_be_foretold_and_two_in_one_instant_are_two_tasks(
+    store: Store, clock: Clock
+) -> None:
+    await store.schedules.add(hourly(overlap="allow"), "ann")
+    first, second = [await planner(store, clock).run_now("tidy") for _ in range(2)]
+    assert first.task.id != second.task.id
+    assert all(view.task.id.startswith("stidy-") for view in (first, second))
+    clock.now = START + 3600
+    (one,), _ = await store.schedules.due()
+    (two,), _ = await store.schedules.due()
+    assert one.request.task != two.request.task
+
+
+async def test_a_run_whose_id_is_taken_is_left_out_and_the_schedules_after_it_run(store: Store, clock: Clock) -> None:
+    for name in ("aaa", "tidy"):
+        await store.schedules.add(hourly(name=name), "ann")
+    clock.now = START + 3600
+
+    async def plan(wanted: TaskRequest) -> Plan:
+        if str(wanted.task).startswith("saaa-"):
+            squat = REQUEST.model_copy(update={"task": wanted.task, "instructions": "mine"})
+            await store.add(squat, PLAN)
+        return PLAN
+
+    await Planner(store.schedules, plan, lambda: None, clock).once()
+    view = await store.schedules.show("aaa")
+    assert "is there already" in view.reason
+    assert view.next == START + 7200 - START % 3600
+    assert len(await made(store)) == 1
+
+
+@pytest.mark.parametrize("fault", ["removed", "broken", "away from the database"])
+async def test_one_schedule_that_fails_ends_none_of_the_others(store: Store, clock: Clock, fault: str) -> None:
+    for name in ("aaa", "tidy"):
+        await store.schedules.add(hourly(name=name), "ann")
+    clock.now = START + 3600
+
+    async def plan(wanted: TaskRequest) -> Plan:
+        if str(wanted.task).startswith("saaa-"):
+            if fault == "removed":
+                await store.schedules.remove("aaa")
+            elif fault == "broken":
+                raise KeyError("a fault of ours")
+            else:
+                raise StoreError("this row cannot be written")
+        return PLAN
+
+    woken = asyncio.Event()
+    looking = asyncio.create_task(Planner(store.schedules, plan, woken.set, clock).run())
+    async with asyncio.timeout(5):
+        await woken.wait()
+    assert not looking.done()
+    assert len(await made(store)) == 1
+    looking.cancel()
+
+
+async def test_a_schedule_that_cannot_be_read_is_stopped_and_the_others_run(store: Store, clock: Clock) -> None:
+    for name in ("aaa", "tidy"):
+        await store.schedules.add(hourly(name=name), "ann")
+
+    def spoil(connection: sa.Connection) -> None:
+        connection.execute(schedules.update().where(schedules.c.name == "aaa").values(request='{"of": "another"}'))
+
+    await store.schedules._db.do(spoil)
+    clock.now = START + 3600
+    await planner(store, clock).once()
+    assert len(await made(store)) == 1
+    rows = await store.schedules._db.do(
+        lambda connection: connection.execute(sa.select(schedules.c.name, schedules.c.enabled)).all()
+    )
+    assert dict(map(tuple, rows)) == {"aaa": False, "tidy": True}

@@ -6,25 +6,19 @@ written outside the folder. A file that differs from the base there is merged th
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import secrets
-import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from sandbox.errors import WorkspaceError
+from sandbox.trees import placing
 from sandbox.trees.gitdir import in_checkout, merge_file
 from sandbox.trees.keeping import Change, Side
 from sandbox.trees.names import above, git_among, normal, shown
-from sandbox.types import MIB, SealedTree
-
-LARGEST = 256 * MIB  # bytes of a file of the person's that is compared
-_PLAIN, _RUNS, _LINK = "100644", "100755", "120000"
+from sandbox.trees.placing import LINK, PLAIN, RUNS, Placed
+from sandbox.types import SealedTree
 
 Verdict = Literal["write", "delete", "same", "merge", "conflict"]
 
@@ -44,20 +38,21 @@ class Judged:
         return shown(self.path)
 
 
-async def judged(folder: Path, changes: Iterable[Change]) -> tuple[Judged, ...]:
+async def judged(folder: Path, changes: Sequence[Change]) -> tuple[Judged, ...]:
     """What each change comes to in a person's folder. Nothing is written. Raises WorkspaceError."""
     found: list[Judged] = []
     going: set[bytes] = set()
-    with _opened(folder) as root:
+    coming = {change.path for change in changes if change.after}
+    with placing.opened(folder) as root:
         for change in sorted(changes, key=lambda each: each.after is not None):  # what goes makes room for what comes
-            if why := _unfit(change):
+            if why := _unfit(change, coming):
                 found.append(Judged(change.path, "conflict", why=why))
                 continue
             try:
-                ours = _read(root, change.path)
+                ours = placing.read(root, change.path)
             except OSError as error:
-                if not _makes_room(change.path, going):
-                    found.append(Judged(change.path, "conflict", why=_in_the_way(error)))
+                if not _makes_room(root, change.path, going):
+                    found.append(Judged(change.path, "conflict", why=placing.why(error)))
                     continue
                 ours = None
             found.append(await _judge(change, ours))
@@ -66,22 +61,14 @@ async def judged(folder: Path, changes: Iterable[Change]) -> tuple[Judged, ...]:
     return tuple(found)
 
 
-def written(folder: Path, work: Iterable[Judged]) -> int:
-    """Put into the folder what was judged; how many files that were. Raises WorkspaceError."""
-    count = 0
-    with _opened(folder) as root:
-        for each in sorted(work, key=lambda each: each.verdict != "delete"):
-            try:
-                if each.verdict == "delete":
-                    _delete(root, each.path)
-                elif each.verdict in {"write", "merge"} and each.side is not None:
-                    _write(root, each.path, each.side)
-                else:
-                    continue
-            except OSError as error:
-                raise WorkspaceError(f"{each.name} cannot be written: {_in_the_way(error)}") from error
-            count += 1
-    return count
+def written(folder: Path, work: Sequence[Judged]) -> int:
+    """Put into the folder what was judged, all of it or nothing; how many files that were. Raises WorkspaceError."""
+    placed = [Placed(each.path, None) for each in work if each.verdict == "delete"]
+    placed += [Placed(each.path, each.side) for each in work if each.verdict in {"write", "merge"} and each.side]
+    if placed:
+        with placing.opened(folder) as root:
+            placing.place(root, placed)
+    return len(placed)
 
 
 def marked(work: Iterable[Judged]) -> tuple[Judged, ...]:
@@ -130,7 +117,7 @@ async def _judge(change: Change, ours: Side | None) -> Judged:
 
 
 async def _merge(path: bytes, base: Side, ours: Side, theirs: Side) -> Judged:
-    if _LINK in {base.mode, ours.mode, theirs.mode}:
+    if LINK in {base.mode, ours.mode, theirs.mode}:
         return Judged(path, "conflict", why="a link was changed on both sides")
     mode = theirs.mode if ours.mode == base.mode else ours.mode
     if theirs.content in {base.content, ours.content}:  # only the mode was changed, or both made the same change
@@ -155,96 +142,18 @@ def _no_text(base: Side, ours: Side, theirs: Side) -> str:
     return ""
 
 
-def _makes_room(path: bytes, going: set[bytes]) -> bool:
-    """Whether what is in the way at a path is among what goes."""
-    return any(each in going for each in above(path)) or any(each.startswith(path + b"/") for each in going)
+def _makes_room(root: int, path: bytes, going: set[bytes]) -> bool:
+    """Whether all that is in the way at a path is among what goes."""
+    return any(each in going for each in above(path)) or placing.holds_only(root, path, going)
 
 
-def _unfit(change: Change) -> str:
+def _unfit(change: Change, coming: set[bytes]) -> str:
     """Why a path or what is to be there is nothing for a person's folder; empty where it is."""
     if normal(change.path) != change.path or git_among(change.path.split(b"/")) is not None:
         return "its name is none that a file of a repository may have"
+    if change.after and any(each in coming for each in above(change.path)):
+        return "its folder is to be a file or a link"
+    if change.after and change.after.mode == LINK and (not change.after.content or b"\0" in change.after.content):
+        return "it is a link to a name that no file may have"
     modes = {side.mode for side in (change.before, change.after) if side}
-    return "" if modes <= {_PLAIN, _RUNS, _LINK} else "it is a submodule, which is not applied"
-
-
-def _in_the_way(error: OSError) -> str:
-    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-        return "a link or a file is where a folder should be"
-    return error.strerror or type(error).__name__
-
-
-@contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    try:
-        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise WorkspaceError(f"{folder} cannot be used: {error.strerror}") from error
-    try:
-        yield root
-    finally:
-        os.close(root)
-
-
-@contextlib.contextmanager
-def _above(root: int, path: bytes, *, make: bool) -> Iterator[tuple[int, bytes]]:
-    """The folder of a path, reached without following any link, and the last part of the name."""
-    *parts, name = path.split(b"/")
-    at = os.dup(root)
-    try:
-        for each in parts:
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(each, 0o777, dir_fd=at)
-            below = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = below
-        yield at, name
-    finally:
-        os.close(at)
-
-
-def _read(root: int, path: bytes) -> Side | None:
-    """What lies at a path; None for nothing. Raises OSError where a link or a folder is in the way."""
-    try:
-        with _above(root, path, make=False) as (at, name):
-            there = os.stat(name, dir_fd=at, follow_symlinks=False)
-            if stat.S_ISLNK(there.st_mode):
-                return Side(_LINK, os.readlink(name, dir_fd=at))
-            if not stat.S_ISREG(there.st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, "no plain file")
-            if there.st_size > LARGEST:
-                raise OSError(errno.EFBIG, f"it is larger than {LARGEST} bytes")
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at), "rb") as file:  # noqa: PTH123
-                return Side(_RUNS if there.st_mode & stat.S_IXUSR else _PLAIN, file.read())
-    except FileNotFoundError:
-        return None
-
-
-def _write(root: int, path: bytes, side: Side) -> None:
-    """Put a file or a link in the place of what is there, at once."""
-    with _above(root, path, make=True) as (at, name):
-        made = f".swarm-{secrets.token_hex(8)}".encode()
-        if side.mode == _LINK:
-            os.symlink(side.content, made, dir_fd=at)
-        else:
-            mode = 0o777 if side.mode == _RUNS else 0o666  # as the person's umask has it
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(made, flags, mode, dir_fd=at), "wb") as file:  # noqa: PTH123
-                file.write(side.content)
-        try:
-            os.replace(made, name, src_dir_fd=at, dst_dir_fd=at)
-        except OSError:
-            os.unlink(made, dir_fd=at)
-            raise
-
-
-def _delete(root: int, path: bytes) -> None:
-    """Remove a file, and the folders that are empty without it."""
-    with _above(root, path, make=False) as (at, name):
-        os.unlink(name, dir_fd=at)
-    folder = path.rpartition(b"/")[0]
-    while folder:
-        with contextlib.suppress(OSError), _above(root, folder, make=False) as (at, name):
-            os.rmdir(name, dir_fd=at)
-        folder = folder.rpartition(b"/")[0]
+    return "" if modes <= {PLAIN, RUNS, LINK} else "it is a submodule, which is not applied"

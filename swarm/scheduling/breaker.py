@@ -5,6 +5,7 @@ Nygard, "Release It!", 2007: closed, open, and half open with one trial after a 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 THRESHOLD = 3  # failures one after the other that open it
@@ -14,7 +15,10 @@ LONGEST = 3600.0
 
 @dataclass(frozen=True)
 class Breaker:
-    """What is remembered of a name ("repository:NAME" or "image:NAME"); ``trial`` is the one task let through."""
+    """What is remembered of a name ("repository:NAME" or "image:NAME"); ``trial`` is the one task let through.
+
+    It counts for as long as that task is worked on: one that was stopped, or whose host is gone, tells nothing.
+    """
 
     name: str
     failures: int = 0
@@ -44,13 +48,8 @@ def worked(breaker: Breaker) -> Breaker:
     return Breaker(breaker.name)
 
 
-def left(breaker: Breaker, task: str) -> Breaker:
-    """After an attempt that says nothing: stopped by a person, or handed back. A trial of it may be made anew."""
-    return replace(breaker, trial=None) if breaker.trial == task else breaker
-
-
-def shut(breaker: Breaker, now: float) -> str:
-    """Why nothing starts, in words; empty when something may."""
+def shut(breaker: Breaker, now: float, busy: Collection[str]) -> str:
+    """Why nothing starts while the tasks ``busy`` are worked on, in words; empty when something may."""
     if breaker.until is None:
         return ""
     kind, _, name = breaker.name.partition(":")
@@ -59,7 +58,7 @@ def shut(breaker: Breaker, now: float) -> str:
         return (
             f"{why}; tried again in {breaker.until - now:.0f} s, or at once after: swarm breaker reset {breaker.name}"
         )
-    return f"{why}; task {breaker.trial} tries whether it works again" if breaker.trial else ""
+    return f"{why}; task {breaker.trial} tries whether it works again" if breaker.trial in busy else ""
 
 
 def trying(breaker: Breaker, task: str, now: float) -> Breaker:

@@ -47,14 +47,12 @@ def let_through(connection: sa.Connection, names: Collection[str], task: str, no
         _write(connection, each, rules.trying(each, task, now))
 
 
-def heard(connection: sa.Connection, names: Collection[str], task: str, failure: str | None, now: float) -> None:
-    """How an attempt ended: ``failure`` is the machinery's, in words, empty for none, None when it says nothing."""
+def heard(connection: sa.Connection, names: Collection[str], task: str, failure: str, now: float) -> None:
+    """How an attempt ended: ``failure`` is the machinery's, in words, empty for none."""
     known = {each.name: each for each in _named(connection, names)}
     for name in names:
         before = known.get(name, Breaker(name))
-        if failure is None:
-            _write(connection, before, rules.left(before, task))
-        elif failure:
+        if failure:
             _write(connection, before, rules.failed(before, task, failure[:500], now))
         else:
             _write(connection, before, rules.worked(before))

@@ -61,10 +61,15 @@ class Line:
 
     async def breakers(self) -> tuple[BreakerView, ...]:
         """Every breaker that has counted a failure."""
-        now = self._db.clock()
+        running = await self._db.do(self._queue.running)
+        busy = {one.task for one in running.busy}
         return tuple(
             BreakerView(
-                name=one.name, failures=one.failures, until=one.until, last=one.reason, reason=rules.shut(one, now)
+                name=one.name,
+                failures=one.failures,
+                until=one.until,
+                last=one.reason,
+                reason=rules.shut(one, running.now, busy),
             )
             for one in await self._breakers.listed()
         )

@@ -120,10 +120,10 @@ class Queue:
 
     def ended(self, connection: sa.Connection, row: Row, end: Settlement) -> None:
         """Let the breakers hear of the end of an attempt, inside the caller's transaction."""
-        silent = end.failure in {"person", "model"} or end.result.conclusion.ending == "cancelled"
+        if end.failure in {"person", "model"} or end.result.conclusion.ending == "cancelled":
+            return  # it says nothing of the machinery
         failure = end.reason or "no reason is known" if end.failure == "infrastructure" else ""
-        names = self.names(row.repository)
-        breakers.heard(connection, names, row.id, None if silent else failure, self._db.now(connection))
+        breakers.heard(connection, self.names(row.repository), row.id, failure, self._db.now(connection))
 
     def names(self, repository: str) -> tuple[str, ...]:
         """The breakers that a repository's tasks belong to."""
@@ -134,7 +134,9 @@ class Queue:
         """Everything that holds a slot now, and what is held back."""
         busy = tuple(_busy(row) for row in connection.execute(sa.select(tasks).where(_BUSY)))
         now = self._db.now(connection)
-        shut = {each.name: reason for each in breakers.opened(connection) if (reason := rules.shut(each, now))}
+        at_work = {one.task for one in busy}
+        opened = breakers.opened(connection)
+        shut = {each.name: reason for each in opened if (reason := rules.shut(each, now, at_work))}
         images = [(f"repository:{name}", f"image:{image}") for name, image in self.rules.images.items()]
         held = (*shut.items(), *((scope, shut[image]) for scope, image in images if image in shut))
         held += self._budgets.closed(connection, now)

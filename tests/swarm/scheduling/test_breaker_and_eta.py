@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.scheduling.breaker import LONGEST, PAUSE, THRESHOLD, Breaker, failed, left, shut, trying, worked
+from swarm.scheduling.breaker import LONGEST, PAUSE, THRESHOLD, Breaker, failed, shut, trying, worked
 from swarm.scheduling.eta import FEWEST, eta
 
 
 def opened(now: float = 0.0) -> Breaker:
     breaker = Breaker("repository:web")
     for number in range(THRESHOLD):
-        assert shut(breaker, now) == ""
+        assert shut(breaker, now, ()) == ""
         breaker = failed(breaker, f"t{number}", "no sandbox", now)
     return breaker
 
 
 def test_it_opens_after_failures_in_a_row_and_tells_why() -> None:
-    told = shut(opened(), 0.0)
+    told = shut(opened(), 0.0, ())
     assert "3 times in a row on repository web (no sandbox)" in told
     assert "swarm breaker reset repository:web" in told
 
@@ -29,9 +29,9 @@ def test_one_that_works_in_between_starts_the_count_anew() -> None:
 
 def test_after_the_pause_one_is_let_through_and_only_one() -> None:
     half = opened()
-    assert shut(half, PAUSE) == ""
+    assert shut(half, PAUSE, ()) == ""
     tried = trying(half, "probe", PAUSE)
-    assert "task probe tries" in shut(tried, PAUSE)
+    assert "task probe tries" in shut(tried, PAUSE, {"probe"})
     assert not worked(tried).opened
 
 
@@ -49,7 +49,7 @@ def test_a_trial_that_fails_doubles_the_pause_up_to_a_bound() -> None:
 def test_what_had_begun_before_proves_nothing_and_a_stopped_trial_is_made_anew() -> None:
     half = trying(opened(), "probe", PAUSE)
     assert failed(half, "older", "too", PAUSE).until == half.until
-    assert shut(left(half, "probe"), PAUSE) == ""
+    assert shut(half, PAUSE, {"older"}) == ""
 
 
 def test_too_little_is_known_and_nothing_is_said() -> None:

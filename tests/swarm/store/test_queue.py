@@ -283,6 +283,30 @@ class TestBreakers:
         assert len(await claimed(store, 2)) == 2
         assert await store.breakers.listed() == ()
 
+    @pytest.mark.parametrize(
+        "how", ["its host starts again", "parked", "paused", "cancelled", "cancelled in the queue"]
+    )
+    async def test_a_trial_that_ends_without_a_word_is_made_anew(self, store: Store, clock: Clock, how: str) -> None:
+        await store.hosts.register(Member(HOST, "home", "life"))
+        for number in range(THRESHOLD + 2):
+            await add(store, f"t{number}")
+        await self.fail(store)
+        clock.now += PAUSE
+        trial = await claim(store)
+        if how == "its host starts again":
+            await store.hosts.register(Member(HOST, "home", "another life"))
+        else:
+            if how in {"paused", "cancelled"}:
+                await (store.verbs.pause if how == "paused" else store.verbs.cancel)(trial.task.id)
+            await store.leases.give_back(trial, "stopped")
+            if how == "cancelled in the queue":
+                await store.verbs.cancel(trial.task.id)
+        again = await claim(store)
+        assert (again.task.id == trial.task.id) is (how in {"its host starts again", "parked"})
+        assert await store.queue.claim(HOST) is None
+        await end(store, again, S.NO_CHANGE)
+        assert await store.breakers.listed() == ()
+
     async def test_an_image_that_breaks_holds_back_every_repository_that_stands_on_it(self, store: Store) -> None:
         store.queue.rules = Rules(images={"web": "py", "api": "py", "own": "go"})
         for number in range(5):

@@ -25,7 +25,7 @@ class PretendForge:
 
     ``before`` and ``after`` hold, by the name of a step (any method), errors that are raised once each before the step
     does anything, or after it has done everything: a lost answer. ``race`` is called once, right before the next push
-    looks at the branch.
+    looks at the branch, ``meanwhile`` once while the next fetch is on its way.
     """
 
     def __init__(self, name: str, store: Path) -> None:
@@ -41,6 +41,7 @@ class PretendForge:
         self.will_not_wear: tuple[str, ...] = ()
         self.statuses: dict[str, Status] = {}
         self.race: Callable[[], None] | None = None
+        self.meanwhile: Callable[[], object] | None = None
         self._pulls: dict[int, PullRequest] = {}
         self._lock = threading.Lock()
 
@@ -56,6 +57,9 @@ class PretendForge:
     def fetch(self, branch: str, into: GitDir) -> str | None:
         """Copies the branch's history."""
         _raise_next(self.before["fetch"])
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
         commit = self.branches.get(branch)
         if commit is not None:
             copy(self.git, into, commit)

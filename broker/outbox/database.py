@@ -59,8 +59,14 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction. Raises FencedError once another process has opened the file, and BrokerError (full disk)."""
+        """One transaction, or a part of the present one.
+
+        Raises FencedError once another process has opened the file, and BrokerError (full disk).
+        """
         with self._lock:
+            if self._db.in_transaction:
+                yield
+                return
             self._run("BEGIN IMMEDIATE")
             try:
                 self._require_newest()
@@ -73,11 +79,8 @@ class Database:
 
     def write(self, query: str, *values: Any) -> int:
         """One statement in a transaction of its own, or within the present one. Returns the rows that it touched."""
-        with self._lock:
-            if self._db.in_transaction:
-                return self._run(query, values).rowcount
-            with self.writing():
-                return self._run(query, values).rowcount
+        with self.writing():
+            return self._run(query, values).rowcount
 
     def _require_newest(self) -> None:
         epoch = self._run("SELECT epoch FROM fence WHERE only = 1").fetchone()["epoch"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.capability import Rights
@@ -62,13 +63,33 @@ class GrantStore:
         """
         with self._database.writing():
             self.require(rights)
-            pair = (rights.grant, proposal)
-            if self._database.rows("SELECT 1 FROM uses WHERE grant_id = ? AND proposal = ?", *pair):
-                return
-            spent = self._database.rows("SELECT count(*) AS n FROM uses WHERE grant_id = ?", rights.grant)[0]["n"]
-            if spent >= rights.uses:
-                raise CapabilityError(f"the capability is used up: it was good for {rights.uses}", _NEW)
-            self._database.write("INSERT INTO uses (grant_id, proposal) VALUES (?, ?)", *pair)
+            if self.left(rights, proposal):
+                pair = (rights.grant, proposal)
+                self._database.write("INSERT INTO uses (grant_id, proposal) VALUES (?, ?)", *pair)
+
+    def left(self, rights: Rights, proposal: str) -> bool:
+        """Whether a use is there for a proposal; False where it has one. Raises CapabilityError: used up."""
+        pair = (rights.grant, proposal)
+        if self._database.rows("SELECT 1 FROM uses WHERE grant_id = ? AND proposal = ?", *pair):
+            return False
+        spent = self._database.rows("SELECT count(*) AS n FROM uses WHERE grant_id = ?", rights.grant)[0]["n"]
+        if spent >= rights.uses:
+            raise CapabilityError(f"the capability is used up: it was good for {rights.uses}", _NEW)
+        return True
+
+    def draw(self, held: Rights, drawn: Rights, by: str, at: float) -> Granted | None:
+        """Writes down what is drawn out of a standing grant, and spends its use: both or neither.
+
+        The standing grant is looked at in the same transaction, so that nothing is drawn from one that was taken back
+        meanwhile. None where it is done, else what was drawn for that task before. Raises CapabilityError.
+        """
+        with self._database.writing():
+            self.require(held)
+            if (before := self.find(drawn.grant)) is not None:
+                return before
+            self.spend(held, drawn.task)
+            self.record(drawn, by, at)
+        return None
 
     def refund(self, rights: Rights, proposal: str) -> None:
         """Takes a use back that led to nothing, such as a full outbox."""
@@ -99,13 +120,19 @@ class GrantStore:
         )
         return tuple(found for found in map(_granted, rows) if found.used < found.rights.uses)
 
-    def revoke(self, grant: str, by: str, at: float) -> Granted:
-        """Takes a grant back for good; again is no harm. Raises AbsentError."""
-        self.get(grant)
-        self._database.write(
-            "UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at IS NULL", by, at, grant
-        )
-        return self.get(grant)
+    def revoke(self, grant: str, by: str, at: float, drawn: Callable[[Rights, str], str] | None = None) -> Granted:
+        """Takes a grant back for good, with all that was drawn from it; again is no harm. Raises AbsentError.
+
+        ``drawn`` gives the id of what a task drew out of a standing grant.
+        """
+        with self._database.writing():
+            rights = self.get(grant).rights
+            more = [drawn(rights, task) for task in self.spent_on(grant)] if drawn else []
+            for one in (grant, *more):
+                self._database.write(
+                    "UPDATE grants SET revoked_by = ?, revoked_at = ? WHERE id = ? AND revoked_at IS NULL", by, at, one
+                )
+            return self.get(grant)
 
 
 def _granted(row: sqlite3.Row) -> Granted:

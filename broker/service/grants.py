@@ -89,11 +89,8 @@ class Grants:
 
     def revoke(self, grant: str, by_uid: int) -> GrantInfo:
         """Takes one back for good; what was delivered under it stays. Raises AbsentError."""
-        granted = self._store.revoke(grant, f"uid:{by_uid}", self._desk.clock())
+        granted = self._store.revoke(grant, f"uid:{by_uid}", self._desk.clock(), _drawn)
         rights = granted.rights
-        for task in self._store.spent_on(grant) if rights.verbs == STANDING else ():
-            if self._store.find(drawn := _drawn(rights, task)) is not None:
-                self._store.revoke(drawn, f"uid:{by_uid}", self._desk.clock())
         self._desk.audit.append("revoke", grant=grant, uid=by_uid, repository=rights.repository, task=rights.task)
         return _info(granted)
 
@@ -112,20 +109,19 @@ class Grants:
         ward = self._desk.wards.get(held.repository)
         self._stops.require_running(ward.name)
         if (before := self._store.find(_drawn(held, request.task))) is not None:
-            self._store.require(before.rights)
-            _require_within(before.rights, held)
-            return self._given(before.rights)
+            return self._again(before, held)
+        self._store.left(held, request.task)  # nobody asks a forge for what is used up
         if found := leak(ward, [self._desk.wards.get(name) for name in held.reads]):
             raise ConflictError(found.message, found.mend)
         asked = GrantRequest(repository=held.repository, base=held.base, task=request.task)
         base, branch = _branches(ward, ward.settings(), asked)
         _require_free(ward, branch)
-        self._store.spend(held, request.task)
+        commit = ward.mirror.refresh(base)  # takes its time, and may fail: no use is spent before
         now = self._desk.clock()
         rights = held.model_copy(
             update={
                 "grant": _drawn(held, request.task),
-                "base_commit": ward.mirror.refresh(base),
+                "base_commit": commit,
                 "branch": branch,
                 "task": request.task,
                 "uses": held.each,
@@ -135,9 +131,15 @@ class Grants:
             }
         )
         giver = self.giver(held)
-        self._store.record(rights, giver, now)
+        if (before := self._store.draw(held, rights, giver, now)) is not None:
+            return self._again(before, held)
         self._write_down(rights, giver, of=held.grant)
         return self._given(rights)
+
+    def _again(self, before: Granted, held: Rights) -> Grant:
+        self._store.require(before.rights)
+        _require_within(before.rights, held)
+        return self._given(before.rights)
 
     # --- what a capability is good for
 

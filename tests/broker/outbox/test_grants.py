@@ -80,6 +80,26 @@ def test_one_that_was_taken_back_is_over_and_stays_so_after_a_restart(store, tmp
         assert again.good(20.0) == ()
 
 
+def test_what_is_drawn_is_written_down_with_its_use_or_not_at_all(store):
+    drawn = rights("1" * 32, task="t1-1")
+    with pytest.raises(BrokerError, match="cannot be used"):  # SQLite turns the row down after the use was spent
+        store.draw(rights(), drawn.model_copy(update={"expires": None}), "uid:0", 10.0)
+    assert store.get("0" * 32).used == 0
+    assert store.draw(rights(), drawn, "uid:0", 10.0) is None
+    assert store.draw(rights(), drawn, "uid:0", 11.0) == store.get(drawn.grant)
+    assert store.get("0" * 32).used == 1
+
+
+def test_who_takes_back_takes_back_all_that_was_drawn_and_nothing_is_drawn_after(store):
+    drawn = rights("1" * 32, task="t1-1")
+    store.draw(rights(), drawn, "uid:0", 10.0)
+    store.revoke("0" * 32, "uid:0", 20.0, lambda held, task: "1" * 32 if task == "t1-1" else "")
+    assert store.get(drawn.grant).revoked
+    with pytest.raises(CapabilityError, match="took the capability back"):
+        store.draw(rights(), rights("3" * 32, task="t1-3"), "uid:0", 21.0)
+    assert store.find("3" * 32) is None
+
+
 def test_only_what_can_still_be_used_is_listed_newest_first(store):
     store.record(rights("1" * 32, uses=1), "forge:ada", 20.0)
     store.record(rights("2" * 32, expires=15.0), "uid:0", 11.0)

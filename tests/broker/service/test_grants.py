@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from broker.capability import VERBS, Caveat, narrow
 from broker.config.live import Live
 from broker.config.settings import BrokerConfig
-from broker.errors import AbsentError, CapabilityError, ConflictError, StoppedError
+from broker.errors import AbsentError, CapabilityError, ConflictError, ForgeError, StoppedError
 from broker.person_wire import Approval, StopRequest
 from broker.server import build
 from broker.service.service import Service
@@ -329,6 +330,32 @@ class TestStanding:
         for capability, verb in ((held.capability, "draw"), (drawn.capability, "propose")):
             with pytest.raises(CapabilityError, match="took the capability back"):
                 town.service.grants.rights(capability, verb)
+
+    def test_one_that_is_taken_back_while_a_right_is_drawn_gives_none(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True, uses=5)
+        town.forges["demo"].meanwhile = lambda: town.service.grants.revoke(held.id, 0)
+        with pytest.raises(CapabilityError, match="took the capability back"):
+            draw(town, held, "nightly-1")
+        assert town.service.grants.listing().grants == ()
+        assert town.service.log(0).entries[-1].event == "revoke"
+
+    def test_a_task_that_is_drawn_for_twice_at_once_gets_one_right_and_spends_one_use(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True, uses=2)
+        with ThreadPoolExecutor(4) as pool:
+            drawn = list(pool.map(lambda _: draw(town, held, "nightly-1"), range(4)))
+        assert drawn == [drawn[0]] * 4
+        draw(town, held, "nightly-2")
+
+    def test_a_forge_that_is_away_uses_nothing_up(self, town: Town) -> None:
+        held = town.grant("nightly", standing=True, uses=1)
+        for number in range(3):
+            town.forges["demo"].before["fetch"] = [ForgeError("the forge is away", "wait")]
+            with pytest.raises(ForgeError):
+                draw(town, held, f"nightly-{number}")
+        assert draw(town, held, "nightly-9").branch == "swarm/nightly-9"
+        town.forges["demo"].before["fetch"] = [ForgeError("nobody asks it any more", "wait")]
+        with pytest.raises(CapabilityError, match="used up"):
+            draw(town, held, "nightly-10")
 
     def test_nothing_is_drawn_while_a_person_has_stopped_the_repository(self, town: Town) -> None:
         held = town.grant("nightly", standing=True)

@@ -147,4 +147,5 @@ async def _checkout(tree: Tree, which: str) -> Checkout:
     return Checkout(
         paths=await tree.workspace.paths(which),
         stream=lambda: tree.workspace.checkout_tree(which, tree.base),
+        commit=tree.base,
     )

@@ -10,15 +10,18 @@ import json
 import tarfile
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandbox.errors import SetUpError
 from sandbox.trees.names import above, git_among, normal
 from sandbox.trees.tarball import END, Member, TarReader, header, padding
-from sandbox.types import MIB
+from sandbox.types import GIB, MIB
 
 HOME_TAR = b".agent-swarm-home.tar"
 _CHUNK = 256 * 1024
+_CHECKOUT = 64 * GIB  # bytes, of a stream of our own making
+_FILES = 10_000_000
+_PART_MTIME = 315_619_200  # the second day of 1980: archives of the zip kind hold no earlier time
 _LATEST = 2**33 - 1  # what a tar's plain number field holds
 
 
@@ -99,6 +102,22 @@ async def layer_of(
             if member.kind == "directory":
                 index.made.add(path)
             yield _head(path, member)
+            if member.kind == "file":
+                async for chunk in reader.content():
+                    yield chunk
+                yield padding(member.size)
+    yield END
+
+
+async def part_of(stream: AsyncIterator[bytes], wanted: Collection[bytes]) -> AsyncGenerator[bytes, None]:
+    """Of a checkout's tar stream the wanted files alone, without .git and without the time of its commit."""
+    reader = TarReader(stream, limit=_CHECKOUT, most=_FILES)
+    async with aclosing(_entries(reader)) as entries:
+        async for member in entries:
+            path = normal(member.name)
+            if path not in wanted or path is None or member.kind not in {"file", "symlink"}:
+                continue
+            yield _head(path, replace(member, mtime=_PART_MTIME))
             if member.kind == "file":
                 async for chunk in reader.content():
                     yield chunk

@@ -14,8 +14,8 @@ from pathlib import Path
 from sandbox.base import Sandbox, SandboxBackend
 from sandbox.errors import SetUpError
 from sandbox.images.home import SPARE, last_lines, pack_home
-from sandbox.images.layer import Index, layer_of
-from sandbox.images.setup import SetUp
+from sandbox.images.layer import HOME_TAR, Index, layer_of, part_of
+from sandbox.images.setup import SetUp, counting
 from sandbox.types import Command, Outcome, SandboxSpec
 
 LAYER_TAR, INDEX, FACTS = "layer.tar", "index.json", "facts.json"
@@ -33,10 +33,14 @@ async def unheard(words: str, seconds: float | None) -> None:
 
 @dataclass(frozen=True)
 class Checkout:
-    """A tree to work on: its files with git's name of each content, and a tar stream of it, made anew at each call."""
+    """A tree to work on: what each file is, a tar stream of it, made anew at each call, and the ``commit`` of its .git.
+
+    What a file is: git's mode and its name of the content.
+    """
 
     paths: Mapping[bytes, str]
     stream: Callable[[], AsyncIterator[bytes]]
+    commit: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,14 @@ class Maker:
 
         Raises SetUpError, and what the backend and ``heard`` raise.
         """
+        if HOME_TAR in base.paths:
+            raise SetUpError(
+                f"the repository tracks {HOME_TAR.decode()}, the name under which a set-up keeps its $HOME"
+            )
         limits = spec.limits.model_copy(update={"wall": max(spec.limits.wall, setup.seconds)})
         labels = spec.labels | {"kind": "setup"}
         own = spec.model_copy(update={"limits": limits, "network": setup.network, "labels": labels})
-        async with self.backend.open(own, base.stream()) as sandbox:
+        async with self.backend.open(own, _seen(base, setup)) as sandbox:
             await self._run(sandbox, setup, labels, heard)
             await pack_home(sandbox)
             index = Index()
@@ -72,6 +80,11 @@ class Maker:
             outcome = await sandbox.run(Command(argv=argv, timeout=max(0.1, until - time.monotonic())))
             if outcome.exit_code:
                 raise SetUpError(_failure(command, outcome, self.denied(labels)))
+
+
+def _seen(base: Checkout, setup: SetUp) -> AsyncIterator[bytes]:
+    """What the set-up sees of the base: no more than its key covers."""
+    return base.stream() if setup.inputs is None else part_of(base.stream(), counting(setup, base.paths))
 
 
 def stamp_of(folder: Path) -> tuple[tuple[int, int], ...] | None:

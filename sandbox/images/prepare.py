@@ -106,7 +106,7 @@ class Preparer:
             self._told("; ".join(setup.commands))
             await self._maker.make(spec, base, setup, folder, heard)
 
-        name = key_of(setup, ground, base.paths, spec.env)
+        name = key_of(setup, ground, base.paths, spec.env, base.commit)
         if waits := self.shelf.making(name):
             await heard("set-up: waits for another task that is making the same", None)
         async with self.shelf.hold(name, make, self._sound) as folder:

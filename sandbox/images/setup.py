@@ -12,14 +12,15 @@ from pydantic import Field
 
 from sandbox.types import Frozen
 
-_FORM = 1  # of what is kept; another number makes everything that was kept unknown
+_FORM = 2  # of what is kept; another number makes everything that was kept unknown
 
 
 class SetUp(Frozen):
     """Commands that run once, with the package registries in reach, before any task of a repository does.
 
-    ``inputs`` are patterns of tracked files (``*`` matches any text, slashes too): the set-up runs anew when one of
-    them changes. None means that every tracked file counts.
+    ``inputs`` are patterns of tracked files (``*`` matches any text, slashes too): they are all that the set-up sees,
+    and it runs anew when one of them changes. None means that it sees the whole checkout, history included, and runs
+    anew with each commit.
     """
 
     commands: tuple[str, ...] = ()
@@ -53,20 +54,24 @@ class Ground(Frozen):
 
 
 def counting(setup: SetUp, paths: Mapping[bytes, str]) -> dict[bytes, str]:
-    """The tracked files that the set-up looks at, and git's name of their contents."""
+    """The tracked files that the set-up sees, and what they are."""
     if setup.inputs is None:
         return dict(paths)
     return {path: oid for path, oid in paths.items() if _matches(path, setup.inputs)}
 
 
-def key_of(setup: SetUp, ground: Ground, paths: Mapping[bytes, str], env: Mapping[str, str]) -> str:
-    """Name of the result: the same for the same commands on the same ground with the same inputs."""
+def key_of(setup: SetUp, ground: Ground, paths: Mapping[bytes, str], env: Mapping[str, str], commit: str = "") -> str:
+    """Name of the result: the same for the same commands on the same ground with all that they see the same.
+
+    Whatever a set-up saw and its key does not cover would let one repository decide what another's tasks run.
+    """
     parts = {
         "form": _FORM,
         "ground": ground.model_dump(),
         "commands": setup.commands,
         "network": setup.network,
         "env": sorted(env.items()),
+        "commit": commit if setup.inputs is None else "",
         "inputs": sorted((path.hex(), oid) for path, oid in counting(setup, paths).items()),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

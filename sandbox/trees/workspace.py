@@ -95,8 +95,8 @@ class Workspace:
         return kind.strip() == b"commit"
 
     async def paths(self, tree: str) -> dict[bytes, str]:
-        """Every file of a tree or commit, and what git calls its content. Raises WorkspaceError."""
-        return {path: blob.oid for path, blob in (await self._entries(tree)).items()}
+        """Every file of a tree or commit: its mode, and what git calls its content. Raises WorkspaceError."""
+        return {path: f"{blob.mode} {blob.oid}" for path, blob in (await self._entries(tree)).items()}
 
     async def file(self, tree: str, path: bytes, *, limit: int) -> bytes | None:
         """A plain file of a tree; None where there is none, or a link. Raises WorkspaceError over ``limit`` bytes."""

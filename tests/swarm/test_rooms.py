@@ -161,6 +161,20 @@ async def test_an_agents_own_installation_comes_on_top_and_does_not_run_anew_for
     await rooms.close()
 
 
+async def test_no_repository_decides_what_an_agents_installation_leaves_for_another(place: Place) -> None:
+    agent = SetUp(commands=("if [ -e evil.sh ]; then sh evil.sh; else echo good >tool; fi",), inputs=(), network="none")
+    evil = await place.commit({"evil.sh": "echo evil >tool", "a": "1"})
+    other = Place(place.folder / "other", place.backend, Workspace(place.folder / "other.git"))
+    other.folder.mkdir()
+    honest = await other.commit({"a": "1"})
+    rooms = place.rooms()
+    for which, base in ((place, evil), (other, honest)):
+        tree = Tree(which.workspace, "demo", base, base)
+        async with rooms.open(SandboxSpec(), tree, agent) as prepared:
+            assert await text(prepared, "cat tool") == "good\n"
+    await rooms.close()
+
+
 def test_a_wrong_image_is_told_with_its_key() -> None:
     settings = Settings(pool=PoolConfig.model_validate({"embedded": {"enabled": True}}))
     wrong = settings.model_copy(update={"repositories": {"demo": RepositoryConfig(image="not an image")}})

@@ -172,6 +172,25 @@ async def test_what_counts_makes_a_setup_run_anew_and_nothing_else_does(house: H
     await preparer.close()
 
 
+async def test_a_setup_with_inputs_sees_those_alone_so_no_other_file_decides_what_is_kept(house: House) -> None:
+    preparer = house.preparer()
+    done = setup("find . -type f | sort >seen; date -r requirements.txt +%Y >>seen", inputs=("req*", "pkg/*"))
+    for files in (FILES | {".npmrc": "script-shell=/evil", "setup.py": "evil"}, FILES):
+        async with preparer.open(SPEC, checkout(files), done, GROUND) as prepared:
+            assert await prepared.sandbox.read("seen") == b"./pkg/mod.py\n./requirements.txt\n./seen\n1980\n"
+            assert await prepared.sandbox.read("app.py") == FILES["app.py"].encode()
+    assert len(house.told) == 1
+    await preparer.close()
+
+
+async def test_a_repository_that_tracks_the_name_of_a_kept_home_spoils_nobody_elses(house: House) -> None:
+    preparer, done = house.preparer(), setup('echo tool >"$HOME/.tool"', inputs=())
+    with pytest.raises(SetUpError, match=r"tracks \.agent-swarm-home\.tar"):
+        async with preparer.open(SPEC, checkout(FILES | {".agent-swarm-home.tar": "x"}), done, GROUND):
+            pass
+    assert preparer.shelf.kept() == ()
+
+
 def test_the_key_holds_ground_commands_inputs_and_variables() -> None:
     paths = checkout().paths
     keys = {
@@ -185,8 +204,10 @@ def test_the_key_holds_ground_commands_inputs_and_variables() -> None:
         key_of(setup("a"), GROUND, {**paths, b"app.py": "other"}, {}),
         key_of(setup("a", inputs=("pkg/*",)), GROUND, paths, {}),
         key_of(setup("a", inputs=()), GROUND, paths, {}),
+        key_of(setup("a"), GROUND, paths, {}, "1" * 40),
     }
-    assert len(keys) == 10
+    assert len(keys) == 11
+    assert len({key_of(setup("a", inputs=()), GROUND, paths, {}, commit) for commit in ("1" * 40, "2" * 40)}) == 1
     assert counting(setup("a", inputs=("*.py",)), paths).keys() == {b"app.py", b"pkg/mod.py"}
 
 

@@ -179,8 +179,8 @@ class RepositoryConfig(Frozen):
     )
     setup_inputs: tuple[str, ...] = Field(
         default=(),
-        description="tracked files, as patterns, whose change makes the set-up run anew (requirements*.txt); "
-        "default: every file",
+        description="tracked files, as patterns, that the set-up sees, and whose change makes it run anew "
+        "(requirements*.txt); default: the whole checkout",
     )
     setup_network: Literal["packages", "none"] = Field(default="packages", description="what the set-up reaches")
     setup_seconds: float = Field(default=900.0, gt=0, description="seconds that all set-up commands may take together")

@@ -24,6 +24,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from swarm.answers import LARGEST_PAGE, PAGE, Change, MessageRequest, Page, ResumeRequest, RetryRequest, TaskFilter
+from swarm.config_text import meant
 from swarm.errors import DaemonError, SwarmError, TaskError, TaskNotFoundError
 from swarm.scheduling.shown import (
     BatchFault,
@@ -38,6 +39,7 @@ from swarm.socket_client import HttpClient, over_socket, over_tcp
 from swarm.types import Failure, ForkRequest, Step, TaskMessage, TaskRequest, TaskState, TaskView
 
 T = TypeVar("T")
+Body = TypeVar("Body", bound=BaseModel)
 
 START = "start it with: swarm daemon"
 PATIENCE = 8  # lost connections in a row before `follow` gives up: some 17 seconds, enough for a restart of the daemon
@@ -178,13 +180,13 @@ class DaemonClient(HttpClient):
 
     async def resume(self, task: str, attempt: str | None = None) -> TaskView:
         """Go on with a paused task where it stood, or with one that ended badly, from what ``attempt`` left."""
-        return await self._verb(task, "resume", ResumeRequest(attempt=attempt) if attempt else None)
+        return await self._verb(task, "resume", _meant(ResumeRequest, attempt=attempt) if attempt else None)
 
     async def retry(self, task: str, capability: str | None = None) -> TaskView:
         """Put a task that ended badly back into the queue, under a new ``capability`` where the old one ran out.
 
         Raises TaskError for one that is running or delivered."""
-        body = RetryRequest(capability=capability) if capability else None
+        body = _meant(RetryRequest, capability=capability) if capability else None
         return _read(_TASK, await self._post(f"/v1/tasks/{task}/retry", body, safe=False))
 
     async def fork(self, task: str, request: ForkRequest) -> TaskView:
@@ -194,7 +196,7 @@ class DaemonClient(HttpClient):
     async def message(self, task: str, text: str, key: str | None = None) -> TaskMessage:
         """Tell a task's agent something, which it hears at its next turn; the same ``key`` tells it once."""
         headers = {"idempotency-key": f'"{key}"'} if key else {}
-        body = MessageRequest(text=text)
+        body = _meant(MessageRequest, text=text)
         told = await self._call("POST", f"/v1/tasks/{task}/messages", body=body, headers=headers, safe=key is not None)
         return _read(_MESSAGE, told)
 
@@ -214,7 +216,9 @@ class DaemonClient(HttpClient):
 
     async def check(self, requests: Sequence[TaskRequest]) -> tuple[BatchFault, ...]:
         """Why some of these tasks, 100 at most, would not be accepted; nothing is stored."""
-        return _FAULTS.validate_json(await self._post("/v1/batches", BatchRequest(tasks=tuple(requests)), safe=True))
+        return _FAULTS.validate_json(
+            await self._post("/v1/batches", _meant(BatchRequest, tasks=tuple(requests)), safe=True)
+        )
 
     async def schedules(self) -> tuple[ScheduleView, ...]:
         """All schedules, by name."""
@@ -362,6 +366,11 @@ def _asked(wanted: TaskFilter) -> list[tuple[str, str]]:
     """A filter as the parameters of an address."""
     said = wanted.model_dump(mode="json", exclude_none=True, exclude={"state"})
     return [*(("state", state.value) for state in wanted.state), *((name, str(value)) for name, value in said.items())]
+
+
+def _meant(form: type[Body], **words: object) -> Body:
+    """What is asked of the daemon. Raises TaskError for words that no daemon would take."""
+    return meant(form, words, "docs/api.md names what each call takes")
 
 
 def _read(form: TypeAdapter[T], told: bytes) -> T:

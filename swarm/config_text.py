@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -14,7 +14,10 @@ from pydantic_core import ErrorDetails
 from pool.config import NAME
 from sandbox.config import GROUP, INDEX, LOOPBACK
 from swarm.config_lines import Path, line_of, lines_of
+from swarm.errors import TaskError
 from swarm.types import STRATEGY, Frozen
+
+Said = TypeVar("Said", bound=BaseModel)
 
 _USERINFO = re.compile(r"^(\w+://)?.*@")  # to the last @: a password may hold a slash
 _SECRET = re.compile(r"key$|secret|token$|password", re.IGNORECASE)
@@ -45,6 +48,15 @@ def problems(error: ValidationError, model: type[BaseModel], text: str) -> tuple
     lines = lines_of(text)
     found = [_problem(detail, model, lines) for detail in error.errors(include_url=False, include_context=True)]
     return tuple(sorted(found, key=lambda problem: (problem.line or 0, problem.key)))
+
+
+def meant(model: type[Said], words: Mapping[str, object], mend: str) -> Said:
+    """What a person said in single words, as one value. Raises TaskError that names each word that cannot be meant."""
+    try:
+        return model.model_validate(words)
+    except ValidationError as error:
+        told = "; ".join(f"{one.key}: {one.message}" for one in problems(error, model, "")[:5])
+        raise TaskError(told, mend) from None
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:

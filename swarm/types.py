@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 STRATEGY = r"^(agent|sampled_repair|auto|cli:[a-z0-9][a-z0-9._-]{0,63})$"  # a way to work, as a file may name one
+Label = Annotated[str, Field(min_length=1, max_length=200)]
 TaskId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 
 
@@ -62,6 +63,8 @@ class Budget(Frozen):
     well: whatever follows, forks or goes on with the task spends from the first one's.
     """
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     steps: int = Field(default=60, gt=0, description="turns of the agent")
     tokens: int = Field(default=400_000, gt=0, description="tokens read and written by the models")
     wall: float = Field(default=1800.0, gt=0, description="seconds of wall clock")
@@ -90,6 +93,8 @@ class Spent(Frozen):
 class TaskRequest(Frozen):
     """What a person submits."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     repository: str
     instructions: str = Field(min_length=1, max_length=100_000)
     base: str | None = None
@@ -115,7 +120,7 @@ class TaskRequest(Frozen):
     mutex: str | None = Field(
         default=None, min_length=1, max_length=200, description="no two tasks with the same word run at a time"
     )
-    requires: tuple[str, ...] = Field(
+    requires: tuple[Label, ...] = Field(
         default=(), max_length=20, description="labels that its host must have, as gpu or arch=aarch64"
     )
     expires: float | None = Field(default=None, gt=0, description="seconds after which it leaves the queue unclaimed")

@@ -15,6 +15,7 @@ from swarm.cli.batch import Bad, Entry, Reader, Sheet, prefix, whole
 from swarm.cli.exits import Code, of_state
 from swarm.cli.rights import LATER, Standing, granted_for_later
 from swarm.client import DaemonClient
+from swarm.config_text import meant
 from swarm.delivery import StandingRight
 from swarm.errors import ConfigError, KeyReusedError, SwarmError, TaskError, TaskNotFoundError
 from swarm.types import TaskState, TaskView
@@ -74,7 +75,7 @@ async def until_end(daemon: DaemonClient, name: str) -> Mapping[TaskState, int]:
     """Wait until every task of a batch is over; how many ended in which way."""
     async with daemon:
         while True:
-            counts = await daemon.counts(TaskFilter(batch=name))
+            counts = await daemon.counts(_filter(name))
             if all(state.final for state in counts):
                 return counts
             await asyncio.sleep(LOOK)
@@ -85,7 +86,7 @@ async def members(daemon: DaemonClient, name: str) -> tuple[TaskView, ...]:
     found: list[TaskView] = []
     cursor: str | None = None
     while True:
-        page = await daemon.page(TaskFilter(batch=name), cursor=cursor, limit=LARGEST_PAGE)
+        page = await daemon.page(_filter(name), cursor=cursor, limit=LARGEST_PAGE)
         found += page.items
         cursor = page.next
         if cursor is None:
@@ -93,6 +94,10 @@ async def members(daemon: DaemonClient, name: str) -> tuple[TaskView, ...]:
     if not found:
         raise TaskNotFoundError(f'there is no batch "{name}"', "it is named after its file, or by --batch")
     return tuple(found)
+
+
+def _filter(name: str) -> TaskFilter:
+    return meant(TaskFilter, {"batch": name}, "a batch is named after its file, or by --batch")
 
 
 def code_of(counts: Mapping[TaskState, int]) -> Code:

@@ -15,6 +15,7 @@ from swarm.cli.rights import granted_for_later
 from swarm.cli.submit import read_task
 from swarm.client import DaemonClient
 from swarm.config import Settings
+from swarm.config_text import meant
 from swarm.delivery import StandingRight
 from swarm.errors import TaskError
 from swarm.scheduling.cron import upcoming
@@ -58,7 +59,8 @@ def add(
     request = ready(read_task(file, given), settings, None)
     if upcoming(cron, timezone, time.time()) is None:
         raise TaskError(f'"{cron}" never comes', "swarm schedule add --help shows the five fields")
-    wanted = ScheduleRequest(name=name, cron=cron, timezone=timezone, request=request, overlap=overlap, missed=missed)
+    said = {"name": name, "cron": cron, "timezone": timezone, "request": request, "overlap": overlap, "missed": missed}
+    wanted = meant(ScheduleRequest, said, "see: swarm schedule add --help")
     _print(door.run(_add(settings, wanted, tasks, days * DAY)), json=json)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from swarm.config_text import Problem, problems
 from swarm.errors import ConfigError
-from swarm.types import STRATEGY, Frozen
+from swarm.types import STRATEGY, Frozen, Label
 
 FENCE = "+++"
 FORMAT = """A task file is Markdown with settings in TOML between two lines of +++, all of them optional:
@@ -63,7 +63,7 @@ class TaskFile(Frozen):
     mutex: str | None = Field(
         default=None, min_length=1, max_length=200, description="no two tasks with the same word run at a time"
     )
-    requires: tuple[str, ...] = Field(
+    requires: tuple[Label, ...] = Field(
         default=(), max_length=20, description="labels that its host must have, as gpu or arch=aarch64"
     )
     expires: float | None = Field(default=None, gt=0, description="seconds after which it leaves the queue unclaimed")

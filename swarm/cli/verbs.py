@@ -12,6 +12,7 @@ from swarm.cli.door import ConfigOption, JsonOption, TaskArgument
 from swarm.cli.rights import granted, read_capability
 from swarm.client import DaemonClient
 from swarm.config import Settings
+from swarm.config_text import meant
 from swarm.errors import TaskError
 from swarm.types import ForkRequest, TaskView
 
@@ -91,8 +92,10 @@ def fork(
 
     async def forked(client: DaemonClient) -> TaskView:
         new, right = await _right(client, settings, task, task_id, capability)
-        wanted = {"attempt": attempt, "step": step, "instructions": instructions, "tier": tier, "title": title}
-        return await client.fork(task, ForkRequest.model_validate({"task": new, "capability": right} | wanted))
+        wanted: dict[str, object] = {"task": new, "capability": right}
+        wanted |= {"attempt": attempt, "step": step, "instructions": instructions, "tier": tier, "title": title}
+        said = meant(ForkRequest, wanted, "see: swarm fork --help")
+        return await client.fork(task, said)
 
     _answer(door.ask(DaemonClient(settings.daemon.socket), forked), json=json)
 

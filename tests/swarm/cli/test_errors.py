@@ -47,6 +47,36 @@ test_command = "true"
     return path
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("message", "t1", ""),
+        ("message", "t1", "x" * 20_001),
+        ("fork", "t1", "", "--capability", "c", "--task-id", "t2"),
+        ("fork", "t1", "x" * 100_001, "--capability", "c", "--task-id", "t2"),
+        ("fork", "t1", "--title", "x" * 201, "--capability", "c", "--task-id", "t2"),
+        ("fork", "t1", "--capability", "c", "--task-id", "T 2"),
+        ("status", "--batch", "x" * 101),
+        ("schedule", "add", "Bad Name", "do it", "--cron", "0 3 * * *"),
+        ("schedule", "add", "x" * 60, "do it", "--cron", "0 3 * * *"),
+        ("submit", "do it", "--max-money", "inf"),
+        ("submit", "do it", "--expires", "inf"),
+        ("submit", "do it", "--idempotency-key", "x" * 201),
+        ("submit", "x" * 100_001),
+        ("submit", "do it", "--requires", ""),
+        ("submit", "do it", "--needs", "No Task"),
+        ("submit", "do it", "--mutex", ""),
+    ],
+)
+def test_words_that_cannot_be_meant_are_refused_before_anything_is_asked(
+    swarm, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """No daemon and no broker answer there."""
+    ran = swarm("-c", str(settings(tmp_path, str)), *words)
+    shown_well(ran, 7)
+    assert len(ran.err) < 2000
+
+
 @pytest.mark.skipif(SYSTEM.exists(), reason=f"this machine has a {SYSTEM}")
 def test_no_settings_at_all(installation, tmp_path: Path) -> None:
     ran = installation.run("list", cwd=tmp_path)

@@ -7,10 +7,10 @@ import os
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from platformdirs import user_config_path
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from swarm.config import DaemonConfig, Settings, impossible
 from swarm.config_lines import lines_of
@@ -23,6 +23,8 @@ SYSTEM = Path("/etc/agent-swarm") / NAME
 VARIABLE = "SWARM_CONFIG"
 SHOWN = 12  # problems on one screen
 PASSWORD_LIMIT = 4096  # bytes of a file with a password
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class Loaded(NamedTuple):
@@ -178,12 +180,7 @@ def _password(daemon: DaemonConfig, folder: Path, environ: Mapping[str, str]) ->
 
 def _absolute(settings: Settings, folder: Path) -> Settings:
     """The settings with ``~`` and relative paths resolved against the file's folder, not against where one stands."""
-    daemon = settings.daemon.model_copy(
-        update={name: _under(folder, getattr(settings.daemon, name)) for name in ("state", "socket")}
-    )
-    people = settings.broker.person_socket
-    places = {"socket": _under(folder, settings.broker.socket), "person_socket": people and _under(folder, people)}
-    broker = settings.broker.model_copy(update=places)
+    settings = _resolved(settings, folder)
     embedded = settings.pool.embedded
     if embedded.weights:
         embedded = embedded.model_copy(update={"weights": str(_under(folder, Path(embedded.weights)))})
@@ -191,7 +188,26 @@ def _absolute(settings: Settings, folder: Path) -> Settings:
     if gateway.socket:
         gateway = gateway.model_copy(update={"socket": str(_under(folder, Path(gateway.socket)))})
     pool = settings.pool.model_copy(update={"embedded": embedded, "gateway": gateway})
-    return settings.model_copy(update={"daemon": daemon, "broker": broker, "pool": pool})
+    return settings.model_copy(update={"pool": pool})
+
+
+def _resolved(model: Model, folder: Path) -> Model:
+    """A part of the settings with every path in it resolved, wherever it stands."""
+    values = {name: getattr(model, name) for name in type(model).model_fields}
+    moved = {name: made for name, value in values.items() if (made := _moved(value, folder)) != value}
+    return model.model_copy(update=moved) if moved else model
+
+
+def _moved(value: Any, folder: Path) -> Any:
+    if isinstance(value, Path):
+        return _under(folder, value)
+    if isinstance(value, BaseModel):
+        return _resolved(value, folder)
+    if isinstance(value, tuple):
+        return tuple(_moved(each, folder) for each in value)
+    if isinstance(value, dict):
+        return {name: _moved(each, folder) for name, each in value.items()}
+    return value
 
 
 def _under(folder: Path, path: Path) -> Path:

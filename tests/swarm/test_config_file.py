@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
-from swarm.config import missing_keys
+from swarm.config import Settings, missing_keys
 from swarm.config_file import SHOWN, SYSTEM, find, load, load_parts
+from swarm.config_text import models_in
 from swarm.errors import ConfigError
 
 GOOD = """
@@ -52,6 +57,34 @@ def test_paths_are_taken_from_the_folder_of_the_file(tmp_path: Path) -> None:
     assert settings.daemon.state == tmp_path / "state"
     assert settings.daemon.socket == Path.home() / "d.sock"
     assert settings.broker.socket == Path("/run/b.sock")
+
+
+def places(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The way to every setting of a model that is a path."""
+    for name, field in model.model_fields.items():
+        if field.annotation is Path or Path in get_args(field.annotation):
+            yield (*prefix, name)
+        for way, child in models_in(field.annotation):
+            assert way == "" or not list(places(child)), (
+                f"{name}: a path in a list or table needs a line of its own here"
+            )
+            if way == "":
+                yield from places(child, (*prefix, name))
+
+
+def test_every_path_of_the_settings_is_taken_from_the_folder_of_the_file(tmp_path: Path) -> None:
+    """Walks the model, so that a path that is added later is found too."""
+    found = list(places(Settings))
+    assert {("daemon", "state"), ("daemon", "tcp", "key"), ("daemon", "database_password_file")} <= set(found)
+    text = [
+        "pool.embedded.enabled = true",
+        'daemon.tcp.address = "127.0.0.1:7420"',
+        *(f'{".".join(way)} = "beside/{"-".join(way)}"' for way in found),
+    ]
+    settings = load(written(tmp_path, "\n".join(text)), {}).settings
+    for way in found:
+        value = functools.reduce(getattr, way, settings)
+        assert value == tmp_path / "beside" / "-".join(way)
 
 
 def test_a_key_comes_from_the_environment_and_stays_hidden(tmp_path: Path) -> None:

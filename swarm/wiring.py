@@ -54,7 +54,9 @@ from swarm.salvage.upkeep import Upkeep
 from swarm.scheduling.facts import Rules
 from swarm.shown import BrokerView, EndpointView, SandboxView
 from swarm.store.rows import Claim, Plan
+from swarm.store.snapshots import Beginning
 from swarm.store.store import Store
+from swarm.store.verbs import Stand
 from swarm.strategies.choice import small_tiers, strategy_named
 from swarm.telemetry.redaction import Redactor
 from swarm.telemetry.telemetry import Telemetry, opened
@@ -242,8 +244,8 @@ async def house(
         def begin(claim: Claim) -> AttemptRun:
             return AttemptRun(parts, store, engine, claim)
 
-        async def keep(request: TaskRequest, salvage: str, tree: str | None, task: str) -> str:
-            return await keep_for_fork(workspaces(request.repository), store, request.repository, salvage, tree, task)
+        async def keep(stand: Stand, task: str) -> Beginning:
+            return await keep_for_fork(workspaces(stand.request.repository), store, stand, task)
 
         store.queue.rules = _rules(settings)
         store.budgets.limits, store.budgets.currency = settings.budgets, settings.prices.currency

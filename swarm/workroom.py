@@ -18,7 +18,9 @@ from swarm.budgets.ledger import BudgetLedger
 from swarm.errors import BudgetExceededError, StaleClaimError, StoreError, TaskError
 from swarm.faults import broken, fault_of
 from swarm.store.rows import Claim, Kept
+from swarm.store.snapshots import Beginning
 from swarm.store.store import Store
+from swarm.store.verbs import Stand
 from swarm.types import AttemptResult, Conclusion, Ending, Sealed
 from swarm.work import Strategy, Work
 
@@ -151,23 +153,28 @@ async def found(workspace: Workspace, store: Store, repository: str, ref: str) -
     return sealed
 
 
-async def keep_for_fork(
-    workspace: Workspace, store: Store, repository: str, salvage: str, tree: str | None, task: str
-) -> str:
-    """Keep an attempt's work for a task that is forked from it; the commit that it stands on.
-
-    ``tree`` is an earlier state of it. Raises TaskError where it is gone.
-    """
-    sealed = await found(workspace, store, repository, salvage)
+async def keep_for_fork(workspace: Workspace, store: Store, stand: Stand, task: str) -> Beginning:
+    """Keep an attempt's work, as it stood, for a task that is forked from it. Raises TaskError where it is gone."""
+    sealed = await found(workspace, store, stand.request.repository, stand.salvage)
     if sealed is None:
-        raise TaskError(f"the work under {salvage} is gone", "fork another attempt: swarm show ID")
-    if tree is not None and tree != sealed.tree:
-        try:
-            sealed = await workspace.sealed(sealed.base, tree)
-        except WorkspaceError as error:
-            raise TaskError("the work as it was at that step is gone", "fork without a step") from error
+        raise TaskError(f"the work under {stand.salvage} is gone", "fork another attempt: swarm show ID")
+    sealed = await _as_it_stood(workspace, stand, sealed)
     await workspace.keep(fork_ref(task), sealed, f"Work that task {task} begins with")
-    return sealed.base
+    return Beginning(fork_ref(task), sealed.base, sealed.tree, sealed.pack)
+
+
+async def _as_it_stood(workspace: Workspace, stand: Stand, last: SealedTree) -> SealedTree:
+    if stand.tree == last.tree:
+        return last
+    if stand.tree is None:
+        return await workspace.unchanged(last.base) if stand.named else last
+    try:
+        return await workspace.sealed(last.base, stand.tree)
+    except WorkspaceError as error:
+        if stand.named:
+            raise TaskError("the work as it was at that step is gone", "fork without a step") from error
+        # Saved once more meanwhile, on another host. As after a crash between a save and its line: it edits again.
+        return last
 
 
 async def work_in(

@@ -8,20 +8,21 @@ from collections.abc import Awaitable, Callable
 
 from swarm.agents import agent_of
 from swarm.store.rows import Plan
+from swarm.store.snapshots import Beginning
 from swarm.store.store import Store
+from swarm.store.verbs import Stand
 from swarm.types import ForkRequest, TaskMessage, TaskRequest, TaskState, TaskView
 
-Keep = Callable[[TaskRequest, str, str | None, str], Awaitable[str]]
+Keep = Callable[[Stand, str], Awaitable[Beginning]]
 
 
-async def nowhere(_request: TaskRequest, _salvage: str, _tree: str | None, _task: str) -> str:
+async def nowhere(_stand: Stand, _task: str) -> Beginning:
     """For a coordinator without git folders: no work of anyone's is kept."""
     raise NotImplementedError
 
 
 class Verbs(ABC):
-    """All that people may ask. ``keep(request, salvage, tree, task)`` keeps another attempt's work, as it is under
-    ``salvage`` or as ``tree``, for the task that is forked from it, and gives the commit that it stands on.
+    """All that people may ask. ``keep(stand, task)`` keeps another attempt's work for the task that is forked from it.
 
     Every method raises TaskNotFoundError, and StoreError when the database fails.
     """
@@ -29,6 +30,7 @@ class Verbs(ABC):
     def __init__(self, store: Store, keep: Keep = nowhere) -> None:
         self._store = store
         self._keep = keep
+        self._forking = asyncio.Lock()
 
     @abstractmethod
     def wake(self) -> None:
@@ -82,10 +84,14 @@ class Verbs(ABC):
 
     async def fork(self, task: str, wanted: ForkRequest, user: str = "") -> tuple[TaskView, bool]:
         """A new task that goes on from where another one stood; the flag tells whether it is new. Raises TaskError."""
-        source = await self._store.verbs.source(task, wanted)
-        base = await self._keep(source.request, source.salvage, source.tree, wanted.task)
-        view, new = await self._store.verbs.fork(source.task, wanted, base, user)
-        if new and wanted.instructions:
+        async with self._forking:  # no other fork's work may come under this one's id meanwhile
+            source = await self._store.verbs.source(task, wanted)
+            if isinstance(source, TaskView):
+                view, new = source, False
+            else:
+                work = await self._keep(source, wanted.task)
+                view, new = await self._store.verbs.fork(source, wanted, work, user)
+        if wanted.instructions:  # also the second time, whose first answer may have been lost half way
             await self._store.messages.add(wanted.task, wanted.instructions, user, "fork")
         self.wake()
         return view, new

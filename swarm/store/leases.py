@@ -6,6 +6,8 @@ with that attempt. What is being delivered needs no room of its own and is taken
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +52,17 @@ class Leases:
         await self._db.do(lambda connection: rows.held(connection, claim))
 
     async def past(self, attempt: str) -> tuple[Step, ...]:
-        """All lines that an attempt knows of, those of the attempts that it goes on from before its own."""
-        return await self._db.do(lambda connection: continuing.past(connection, attempt))
+        """All lines that an attempt knows of, those of the attempts that it goes on from before its own.
+
+        In many short transactions: a journal of hundred thousand lines must not keep the heartbeat waiting.
+        """
+        found: list[Step] = []
+        for link in await self._db.do(lambda connection: continuing.chain(connection, attempt)):
+            after = 0
+            while lines := await self._db.do(functools.partial(continuing.page, link=link, after=after)):
+                found += await asyncio.to_thread(continuing.read, lines)
+                after = lines[-1].seq
+        return tuple(found)
 
     async def give_back(self, claim: Claim, why: str) -> TaskState:
         """End a worker's hold on a running task, its attempt left open; where the task stands then.

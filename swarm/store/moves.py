@@ -103,7 +103,7 @@ def enter(
 ) -> str:
     """A new task, queued; its id. Raises TaskError for needs that cannot be."""
     task = request.task or secrets.token_hex(4)
-    now = db.clock()
+    now = db.now(connection)
     connection.execute(
         tasks.insert().values(
             id=task,
@@ -140,15 +140,24 @@ def enter(
     return task
 
 
-def begin(
-    db: Database,
-    connection: sa.Connection,
-    row: Row,
-    host: str | None = None,
-    *,
-    continues: tuple[str, int | None] | None = None,
+def begin(db: Database, connection: sa.Connection, row: Row, host: str) -> Row:
+    """A new attempt at a task, on a host. It goes on from where the last one did, when that did from anywhere."""
+    last = rows.last_attempt(connection, row.id)
+    continues = (last.continues, last.point) if last and last.continues else None
+    return _begin(db, connection, row, host, continues)
+
+
+def begin_at(db: Database, connection: sa.Connection, task: str, continues: tuple[str, int | None] | None) -> Row:
+    """A new attempt at a queued task that waits for its claim.
+
+    ``continues`` is an attempt, and a line of its journal, to go on from; None for one that begins with the base.
+    """
+    return _begin(db, connection, rows.exactly(connection, task), None, continues)
+
+
+def _begin(
+    db: Database, connection: sa.Connection, row: Row, host: str | None, continues: tuple[str, int | None] | None
 ) -> Row:
-    """A new attempt at a task, on a host; ``continues`` is an attempt, and a line of its journal, to go on from."""
     last = rows.last_attempt(connection, row.id)
     number = last.number + 1 if last else 1
     salvage = last.salvage if last and last.id == row.carry else None

@@ -16,6 +16,7 @@ from swarm.store.rows import Claim, Kept
 from swarm.store.schema import snapshots
 
 LIMIT = 64 * 2**20  # bytes of one pack; more than that no broker takes
+SLOW = 30_000  # milliseconds that the server waits for the rest of a pack
 AT_ONCE = 500  # that one page or one pruning is for
 
 
@@ -53,6 +54,16 @@ _SHOWN = (
 )
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """The work that a forked task begins with: kept as ``tree`` under ``ref``, on the commit ``base``."""
+
+    ref: str
+    base: str
+    tree: str
+    pack: bytes
+
+
 class Snapshots:
     """The snapshots of a database. Every method raises StoreError when the database fails."""
 
@@ -67,22 +78,13 @@ class Snapshots:
         """
         if not self._db.shared or len(pack) > LIMIT:
             return False
-        repository = claim.task.request.repository
-        values = {
-            "ref": kept.ref,
-            "repository": repository,
-            "task": claim.task.id,
-            "attempt": claim.attempt.id,
-            "base": base,
-            "tree": kept.tree,
-            "pack": pack,
-        }
+        whose = claim.task.request.repository, claim.task.id, claim.attempt.id
 
         def act(connection: sa.Connection) -> bool:
+            # The task's row is locked only once the pack is there, for others wait for it.
+            kept_now = put(self._db, connection, whose, Beginning(kept.ref, base, kept.tree, pack))
             rows.held(connection, claim)
-            connection.execute(snapshots.delete().where(_named(kept.ref, repository)))
-            connection.execute(snapshots.insert().values(values | {"at": self._db.clock()}))
-            return True
+            return kept_now
 
         return await self._db.do(act)
 
@@ -114,6 +116,22 @@ class Snapshots:
             return gone
 
         return await self._db.do(act)
+
+
+def put(db: Database, connection: sa.Connection, whose: tuple[str, str, str], work: Beginning) -> bool:
+    """Put work into a shared database inside the caller's transaction, as `Snapshots.keep` does.
+
+    ``whose`` names the repository, the task and the attempt.
+    """
+    if not db.shared or len(work.pack) > LIMIT:
+        return False
+    repository, task, attempt = whose
+    connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {SLOW}")  # the way may be slow
+    connection.execute(snapshots.delete().where(_named(work.ref, repository)))
+    values = {"ref": work.ref, "base": work.base, "tree": work.tree, "pack": work.pack, "at": db.clock()}
+    values |= {"repository": repository, "task": task, "attempt": attempt}
+    connection.execute(snapshots.insert().values(values))
+    return True
 
 
 def _named(ref: str, repository: str) -> sa.ColumnElement[bool]:

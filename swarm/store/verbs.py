@@ -17,7 +17,8 @@ from swarm.store.database import Database
 from swarm.store.leases import conclude
 from swarm.store.messages import add_message
 from swarm.store.rows import Plan, Row
-from swarm.store.schema import tasks
+from swarm.store.schema import attempts, tasks
+from swarm.store.snapshots import Beginning, put
 from swarm.types import Budget, ForkRequest, TaskRequest, TaskState, TaskView
 
 S = TaskState
@@ -27,12 +28,19 @@ _GOES_ON = frozenset({S.LIMIT_HIT, S.GAVE_UP, S.CHECKS_FAILED, S.INFRA_FAILED, S
 
 @dataclass(frozen=True)
 class Stand:
-    """What a fork goes on from: the work under ``salvage``, or the ``tree`` where one is given."""
+    """What a fork goes on from: an attempt as it stood at line ``point`` of its journal.
+
+    Its work is under ``salvage``; ``tree`` is what was saved of it up to that line, None where nothing was. ``named``
+    tells that a person chose the line.
+    """
 
     task: str
+    attempt: str
+    point: int
     request: TaskRequest
     salvage: str
     tree: str | None
+    named: bool = False
 
 
 class Verbs:
@@ -58,6 +66,7 @@ class Verbs:
                 raise IllegalMoveError(f"task {row.id} is {row.state} and needs no retry", mend)
             extra = self._again(row) | {"carry": _carried(connection, row)} | _granted(row, capability)
             moves.move(self._db, connection, row, S.QUEUED, why, **extra)
+            self._begin_again(connection, row.id)
             return views.one(connection, row.id)
 
         return await self._db.do(act, ring=lambda view: view.task.id)
@@ -143,59 +152,51 @@ class Verbs:
 
         return await self._db.do(act, ring=lambda view: view.task.id)
 
-    async def fork(self, task: str, wanted: ForkRequest, base: str, user: str) -> tuple[TaskView, bool]:
-        """A new task that goes on from where an attempt of ``task`` stood; the flag tells whether it is new.
+    async def fork(self, stand: Stand, wanted: ForkRequest, work: Beginning, user: str) -> tuple[TaskView, bool]:
+        """A new task that goes on from where an attempt stood; the flag tells whether it is new.
 
-        ``base`` is the commit that the attempt's work stands on. Raises TaskError for an attempt without work, for an
-        id that is taken, and for a task that works on the pull request of another.
+        ``work`` is what was kept for it. Raises TaskError for an id that is taken.
         """
 
         def act(connection: sa.Connection) -> tuple[TaskView, bool]:
-            row = rows.row_of(connection, task)
-            request, source = self.forked(connection, row, wanted, base)
-            if (known := rows.known(connection, request)) is not None:
+            row = rows.row_of(connection, stand.task)
+            if (known := _made(connection, row, wanted)) is not None:
                 return views.one(connection, known), False
+            source = connection.execute(sa.select(attempts).where(attempts.c.id == stand.attempt)).one()
             plan = Plan(
                 budget=wanted.budget or Budget.model_validate_json(row.budget),
                 tier=wanted.tier or source.tier,
                 strategy=source.strategy,
                 user=user or row.user,
             )
+            request = _forked(row, wanted, work.base)
             moves.enter(self._db, connection, request, plan, root=row.root, reason=f"forked from task {row.id}")
-            new = rows.exactly(connection, wanted.task)
-            moves.begin(self._db, connection, new, continues=(source.id, wanted.step))
+            first = moves.begin_at(self._db, connection, wanted.task, (stand.attempt, stand.point))
+            put(self._db, connection, (row.repository, wanted.task, first.id), work)
             return views.one(connection, wanted.task), True
 
         return await self._db.do(act, ring=lambda found: found[0].task.id)
 
-    async def source(self, task: str, wanted: ForkRequest) -> Stand:
-        """What a fork that is wanted would go on from. Raises TaskError where there is no work."""
+    async def source(self, task: str, wanted: ForkRequest) -> Stand | TaskView:
+        """What a fork that is wanted would go on from, or the task that the very same one made before.
 
-        def act(connection: sa.Connection) -> Stand:
+        Raises TaskError for an attempt without work, for an id that is taken, and for a task that works on the pull
+        request of another.
+        """
+
+        def act(connection: sa.Connection) -> Stand | TaskView:
             row = rows.row_of(connection, task)
+            _forked(row, wanted, "")
+            if (known := _made(connection, row, wanted)) is not None:
+                return views.one(connection, known)
             found = continuing.source(connection, row.id, wanted.attempt)
-            tree = continuing.tree_at(connection, found.id, wanted.step) if wanted.step is not None else None
-            return Stand(row.id, views.task_of(row).request, found.salvage, tree)
+            # What is written after this line is not in the tree either: the fork must not believe that it is.
+            point = continuing.last_line(connection, found) if wanted.step is None else wanted.step
+            tree = continuing.tree_at(connection, found.id, point)
+            request = views.task_of(row).request
+            return Stand(row.id, found.id, point, request, found.salvage, tree, named=wanted.step is not None)
 
         return await self._db.do(act)
-
-    def forked(self, connection: sa.Connection, row: Row, wanted: ForkRequest, base: str) -> tuple[TaskRequest, Row]:
-        """The new task's request, and the attempt that it goes on from."""
-        request = views.task_of(row).request
-        if request.follows is not None:
-            why = f"task {row.id} works on the pull request of task {request.follows}, and a fork needs one of its own"
-            raise TaskError(why, f"fork that one: swarm fork {request.follows}")
-        update: dict[str, Any] = {
-            "task": wanted.task,
-            "capability": wanted.capability,
-            "base_commit": base,
-            "idempotency_key": None,
-            "needs": (),
-            "expires": None,
-        }
-        given = {"tier": wanted.tier, "title": wanted.title, "budget": wanted.budget}
-        update |= {name: value for name, value in given.items() if value is not None}
-        return request.model_copy(update=update), continuing.source(connection, row.id, wanted.attempt)
 
     def _go_on_from(self, connection: sa.Connection, row: Row, attempt: str) -> None:
         """Queue a task that ended badly, from exactly what one of its attempts left."""
@@ -209,12 +210,18 @@ class Verbs:
 
     def _go_on(self, connection: sa.Connection, row: Row, attempt: str | None = None) -> None:
         """Queue a task that ended, with a new attempt that knows all that the last one did, and why that ended."""
-        source = continuing.source(connection, row.id, attempt)
-        why = f"a person lets it go on from attempt {source.number}"
+        start = continuing.start(connection, row.id, attempt)
+        why = f"a person lets it go on from attempt {start[0]}"
         said = f"Your work was ended: {row.reason or row.state}. You are asked to go on with it."
         add_message(self._db, connection, row.id, said, "")
         moves.move(self._db, connection, row, S.QUEUED, why, **self._again(row), carry=None)
-        moves.begin(self._db, connection, rows.exactly(connection, row.id), continues=(source.id, None))
+        moves.begin_at(self._db, connection, row.id, start)
+
+    def _begin_again(self, connection: sa.Connection, task: str) -> None:
+        """Have a task that was resumed or forked begin once more where it first began."""
+        row, last = rows.exactly(connection, task), rows.last_attempt(connection, task)
+        if S(row.state) is S.QUEUED and not row.carry and last and last.ended is not None and last.continues:
+            moves.begin_at(self._db, connection, task, continuing.beginning(connection, task))
 
     def _again(self, row: Row) -> dict[str, Any]:
         return {
@@ -235,6 +242,39 @@ def _carried(connection: sa.Connection, row: Row) -> str | None:
     """The attempt whose sealed tree the next one only has to check or deliver."""
     last = rows.last_attempt(connection, row.id)
     return last.id if last and lifecycle.carries(S(row.state), views.result_of(last)) else None
+
+
+def _forked(row: Row, wanted: ForkRequest, base: str) -> TaskRequest:
+    """The new task's request. Raises TaskError for a task that works on the pull request of another."""
+    request = views.task_of(row).request
+    if request.follows is not None:
+        why = f"task {row.id} works on the pull request of task {request.follows}, and a fork needs one of its own"
+        raise TaskError(why, f"fork that one: swarm fork {request.follows}")
+    update: dict[str, Any] = {
+        "task": wanted.task,
+        "capability": wanted.capability,
+        "base_commit": base,
+        "idempotency_key": None,
+        "needs": (),
+        "expires": None,
+    }
+    given = {"tier": wanted.tier, "title": wanted.title, "budget": wanted.budget}
+    update |= {name: value for name, value in given.items() if value is not None}
+    return request.model_copy(update=update)
+
+
+def _made(connection: sa.Connection, row: Row, wanted: ForkRequest) -> str | None:
+    """The task that this very fork made before; None where its id is free. Raises TaskError where that is taken."""
+    there = connection.execute(sa.select(tasks.c.request).where(tasks.c.id == wanted.task)).scalar_one_or_none()
+    if there is None:
+        return None
+    base = TaskRequest.model_validate_json(there).base_commit
+    known = rows.known(connection, _forked(row, wanted, base))
+    attempt, point = continuing.beginning(connection, wanted.task) or ("", None)
+    whose = connection.execute(sa.select(attempts.c.task).where(attempts.c.id == attempt)).scalar_one_or_none()
+    if whose != row.id or wanted.attempt not in {None, attempt} or wanted.step not in {None, point}:
+        raise TaskError(f"a task {wanted.task} is there already, and goes on from elsewhere", "give it another id")
+    return known
 
 
 def _granted(row: Row, capability: str | None) -> dict[str, Any]:

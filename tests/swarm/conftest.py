@@ -37,7 +37,9 @@ from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.rooms import Rooms
 from swarm.store.rows import Claim, Plan
+from swarm.store.snapshots import Beginning
 from swarm.store.store import Store
+from swarm.store.verbs import Stand
 from swarm.types import Budget, Conclusion, Spent, Step, TaskRequest, TaskState, TaskView
 from swarm.work import Models, Work
 from swarm.workroom import keep_for_fork
@@ -282,9 +284,9 @@ class Bench:
         """The host that this bench is."""
         return station("bench", workers=self.workers, pace=self.pace, ladder=self.ladder)
 
-    async def keep(self, request: TaskRequest, salvage: str, tree: str | None, task: str) -> str:
+    async def keep(self, stand: Stand, task: str) -> Beginning:
         """What a fork takes along."""
-        return await keep_for_fork(self.workspace, self.store, request.repository, salvage, tree, task)
+        return await keep_for_fork(self.workspace, self.store, stand, task)
 
     async def submit(self, task: str, *, capability: str | None = None, **more: Any) -> TaskView:
         """A task under a fresh grant."""

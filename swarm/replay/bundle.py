@@ -4,8 +4,9 @@
     journal.jsonl   the attempt's lines; past.jsonl those of attempts that it went on from
     objects.pack    the base commit, with its history where that is small, and the trees that it began with and came to
 
-Whoever opens one does not trust it: nothing is unpacked to the disk by name, each part is bounded, and what is not
-expected is refused. No capability and no secret that is known or looks like one is in a file that was written here.
+Whoever opens one does not trust it: nothing is unpacked to the disk by name, each part is bounded before it is read,
+plain ustar headers are read and no other, and JSON is counted before it is parsed, since a byte of it can become
+thirty of memory. No capability and no secret that is known or looks like one is in a file that was written here.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from swarm.telemetry.redaction import STRUCK, Redactor
 from swarm.types import Step
 
 MANIFEST, JOURNAL, PAST, OBJECTS = "manifest.json", "journal.jsonl", "past.jsonl", "objects.pack"
-_LIMITS = {MANIFEST: 8 * MIB, JOURNAL: 512 * MIB, PAST: 512 * MIB, OBJECTS: 1024 * MIB}
-MOST = 2048 * MIB  # bytes that a file may unpack to
-LINES = 1_000_000
+_LIMITS = {MANIFEST: 4 * MIB, JOURNAL: 64 * MIB, PAST: 64 * MIB, OBJECTS: 512 * MIB}
+LINES = 200_000  # of journal and past, each
+LONGEST = 8 * MIB  # bytes of one line
+VALUES = 2_000_000  # values in all the JSON of a file, at the most that its bytes can hold
+_BLOCK = 512
+_HERE = "replay it where it was worked on: swarm replay TASK"
 _MEND = "ask whoever made it for another one: swarm export TASK"
 
 
@@ -46,7 +50,7 @@ def redacted(recorded: Recording, redactor: Redactor) -> Recording:
 
 
 def packed(recorded: Recording, objects: bytes) -> bytes:
-    """The file's content; the same for the same recording, byte for byte."""
+    """The file's content; the same for the same recording, byte for byte. Raises ReplayError where it is too large."""
     manifest = recorded.model_dump_json(exclude={"steps", "past"}, indent=1).encode()
     parts = {
         MANIFEST: manifest,
@@ -54,8 +58,14 @@ def packed(recorded: Recording, objects: bytes) -> bytes:
         PAST: _lines(recorded.past),
         OBJECTS: objects,
     }
+    try:
+        for name, content in parts.items():
+            _require_within(name, len(content))
+        _count(parts)
+    except ValueError as error:
+        raise ReplayError(f"attempt {recorded.attempt.id} does not fit into a file: {error}", _HERE) from error
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, content in parts.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
@@ -79,46 +89,54 @@ def read(path: Path) -> tuple[Recording, bytes]:
     """What a file holds: the recording and its objects. Raises ReplayError for one that is none, or is hostile."""
     try:
         with path.open("rb") as file, gzip.GzipFile(fileobj=file) as unpacked:
-            parts = _parts(_Bounded(unpacked))
+            parts = _parts(unpacked)
+            _count(parts)
     except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError) as error:
         raise ReplayError(f"{path} cannot be read: {error}", _MEND) from error
     return _recording(parts, path), parts[OBJECTS]
 
 
-class _Bounded(io.RawIOBase):
-    """A stream that ends with an error rather than unpack to more than it may."""
+def _parts(stream: gzip.GzipFile) -> dict[str, bytes]:
+    """The parts by name. Raises ValueError and TarError for whatever is none of ours.
 
-    def __init__(self, inner: gzip.GzipFile) -> None:
-        super().__init__()
-        self._inner = inner
-        self._left = MOST
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._inner.read(min(size, MIB) if size >= 0 else MIB)
-        self._left -= len(data)
-        if self._left < 0:
-            raise ValueError(f"it unpacks to more than {MOST} bytes")
-        return data
-
-
-def _parts(stream: Any) -> dict[str, bytes]:
-    """The parts by name. Raises ValueError for whatever is none of ours."""
+    Headers are read one by one: `tarfile` would read the extended ones whole, however large they say they are.
+    """
     found: dict[str, bytes] = {}
-    with tarfile.open(fileobj=stream, mode="r|", format=tarfile.PAX_FORMAT) as archive:
-        for member in archive:
-            name = member.name
-            if name not in _LIMITS or name in found or not member.isreg() or member.issparse():
-                raise ValueError(f"it holds {name[:100]!r}, which is no part of a recorded attempt")
-            if member.size > _LIMITS[name]:
-                raise ValueError(f"its {name} has {member.size} bytes, more than {_LIMITS[name]}")
-            content = archive.extractfile(member)
-            found[name] = content.read() if content else b""
+    while (block := stream.read(_BLOCK)) and block.strip(b"\0"):
+        member = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+        name = member.name
+        if name not in _LIMITS or name in found or member.type != tarfile.REGTYPE:
+            raise ValueError(f"it holds {name[:100]!r}, which is no part of a recorded attempt")
+        _require_within(name, member.size)
+        found[name] = stream.read(member.size)
+        if len(found[name]) < member.size:
+            raise ValueError(f"its {name} is cut short")
+        stream.read(-member.size % _BLOCK)
     if missing := _LIMITS.keys() - found.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     return found
+
+
+def _require_within(name: str, size: int) -> None:
+    if not 0 <= size <= _LIMITS[name]:
+        raise ValueError(f"its {name} has {size} bytes, more than {_LIMITS[name]}")
+
+
+def _count(parts: dict[str, bytes]) -> None:
+    """Raises ValueError where lines and values are more than fit into memory, before any of them is parsed."""
+    values = sum(parts[name].count(sign) for name in (MANIFEST, JOURNAL, PAST) for sign in (b",", b"[", b"{"))
+    if values > VALUES:
+        raise ValueError(f"there may be {values} values in its JSON, more than {VALUES}")
+    for name in (JOURNAL, PAST):
+        if parts[name].count(b"\n") > LINES:
+            raise ValueError(f"there are more than {LINES} lines in its {name}")
+        start = 0
+        while start < len(parts[name]):
+            end = parts[name].find(b"\n", start)
+            end = len(parts[name]) if end < 0 else end
+            if end - start > LONGEST:
+                raise ValueError(f"a line of its {name} has more than {LONGEST} bytes")
+            start = end + 1
 
 
 def _recording(parts: dict[str, bytes], path: Path) -> Recording:
@@ -135,10 +153,7 @@ def _recording(parts: dict[str, bytes], path: Path) -> Recording:
 
 
 def _read_lines(content: bytes) -> list[Any]:
-    lines = content.splitlines()
-    if len(lines) > LINES:
-        raise ValueError(f"there are more than {LINES} lines in it")
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in io.BytesIO(content)]
 
 
 def _lines(steps: Iterable[Step]) -> bytes:

@@ -6,7 +6,9 @@ import base64
 import gzip
 import io
 import json
+import re
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
+from sandbox.types import MIB
 from swarm.errors import ReplayError
 from swarm.replay import bundle
 from swarm.replay.record import Recording
@@ -155,16 +158,52 @@ def test_a_hostile_file_is_refused_in_words(tmp_path: Path, content: Callable[[]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["x.tar.gz"]
 
 
-def test_a_file_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _extended(kind: bytes) -> bytes:
+    """A header that has its reader take in 256 MiB of a name."""
+    info = _named("././@Long", kind)
+    info.size = 256 * MIB
+    return info.tobuf(tarfile.GNU_FORMAT) + b"a" * (4 * MIB)
+
+
+def _part_of(name: str, size: int) -> bytes:
+    info = _named(name)
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "a long name": (lambda: _extended(tarfile.GNUTYPE_LONGNAME), "no part of a recorded attempt"),
+    "a long link": (lambda: _extended(tarfile.GNUTYPE_LONGLINK), "no part of a recorded attempt"),
+    "a pax header": (lambda: _extended(tarfile.XHDTYPE), "no part of a recorded attempt"),
+    "a global pax header": (lambda: _extended(tarfile.XGLTYPE), "no part of a recorded attempt"),
+    "a file with holes": (lambda: _extended(tarfile.GNUTYPE_SPARSE), "no part of a recorded attempt"),
+    "a journal of 512 MiB": (lambda: _part_of("journal.jsonl", 512 * MIB), "536870912 bytes, more than"),
+    "a size below zero": (lambda: _part_of("journal.jsonl", -512), "more than"),
+    "a part that is cut short": (lambda: _part_of("journal.jsonl", 4 * MIB) + b"x", "cut short"),
+    "values": (lambda: gzip.decompress(_with(journal_jsonl=b"[" + b"{}," * 2_000_001 + b"{}]")), "values in its JSON"),
+    "a long line": (lambda: gzip.decompress(_with(past_jsonl=b"{}\n" + b" " * (9 * MIB))), "a line of its past.jsonl"),
+    "lines": (lambda: gzip.decompress(_with(past_jsonl=b"1\n" * 200_001)), "more than 200000 lines"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_is_refused_before_it_is_in_memory(tmp_path: Path, content: Callable[[], bytes], words: str) -> None:
+    """300 KB of a file had its reader take a GiB for one extended header, 31 KB the same for JSON."""
     path = tmp_path / "x.tar.gz"
-    info = _named("././@LongLink", tarfile.GNUTYPE_LONGNAME)
-    info.size = 3 * 2**30
-    with gzip.open(path, "wb", compresslevel=1) as out:
-        out.write(info.tobuf(tarfile.GNU_FORMAT))
-        for _ in range(20):
-            out.write(bytes(2**20))
-    with pytest.raises(ReplayError):
-        bundle.read(path)
+    path.write_bytes(gzip.compress(content(), 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReplayError, match=re.escape(words)):
+            bundle.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 40 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    with pytest.raises(ReplayError, match="does not fit into a file: a line of its journal") as told:
+        bundle.packed(recorded(_step(1, "note", text="x" * (9 * MIB))), b"")
+    assert "swarm replay TASK" in told.value.mend
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -65,7 +65,6 @@ class Coordinator(Verbs):
         *,
         station: Station,
         keep: Keep = nowhere,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(store, keep)
         self._engine = engine
@@ -75,7 +74,6 @@ class Coordinator(Verbs):
         self._membership = Membership(store, station.member, station.pace)
         self._pace = station.pace
         self._ladder = station.ladder
-        self._clock = clock
         self._slots = asyncio.Semaphore(station.workers)
         self._claims: dict[str, Claim] = {}
         self._runs: dict[str, Run] = {}
@@ -180,7 +178,7 @@ class Coordinator(Verbs):
         if len(self._claims) - len(self._delivering) < self._workers:
             with suppress(StoreAwayError):
                 due = await self._store.queue.due()
-        waits = [max(0.05, due - self._clock())] if due is not None else []
+        waits = [max(0.05, due - self._store.clock())] if due is not None else []
         waits += [POLL] if self._store.shared else []
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), min(waits, default=None))

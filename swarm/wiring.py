@@ -7,7 +7,6 @@ import importlib.metadata
 import logging
 import os
 import platform
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -119,7 +118,7 @@ class House:
 
     def planner(self) -> Planner:
         """What makes the runs of schedules."""
-        return Planner(self.store.schedules, self.plan, self.coordinator.wake)
+        return Planner(self.store.schedules, self.plan, self.coordinator.wake, self.store.clock)
 
     def preflight(self) -> Preflight:
         """What keeps tasks in the queue while something is missing that all of them need."""
@@ -256,7 +255,6 @@ async def house(
             begin,
             station=role,
             keep=keep,
-            clock=time.time,
         )
         upkeep = Upkeep(store, state / "git", busy=lambda: bool(coordinator.running))
         store.listeners.append(upkeep.heard)

@@ -25,6 +25,23 @@ _LINES = "lines"  # where a connection keeps what its transaction has written in
 log = logging.getLogger(__name__)
 
 
+class _ServerClock:
+    """The server's clock, whatever ours says: read with every question, and gone on with in between."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def ask(self, connection: sa.Connection) -> float:
+        """The time, exactly."""
+        epoch = sa.extract("epoch", sa.func.clock_timestamp())
+        found = float(connection.execute(sa.select(sa.cast(epoch, sa.Float))).scalar_one())
+        self._ahead = found - time.monotonic()
+        return found
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+
 class Database:
     """What every part of the store stands on. ``clock`` gives the time in seconds since 1970.
 
@@ -35,10 +52,13 @@ class Database:
         self._made = transactions(where, clock=clock, reading=reading)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._looking: asyncio.Task[None] | None = None
-        self.clock = clock
         self.shared = self._made.shared  # several hosts work on it
+        self._agreed = _ServerClock() if self.shared and clock is time.time else None
+        self.clock = self._agreed or clock  # what hosts agree on, without a question to the server
         self.bell = journal.Bell()
         self.listeners: list[Callable[[Step], None]] = []  # told of each line on the loop, once it is on disk
+        if self._agreed is not None:
+            self._made.run(self._agreed.ask)
 
     def follow(self) -> None:
         """From now on the bell rings for what other processes write as well, where there may be any."""
@@ -85,10 +105,7 @@ class Database:
 
     def now(self, connection: sa.Connection) -> float:
         """The time that hosts agree on: the server's where the database is shared, unless another clock was given."""
-        if not self.shared or self.clock is not time.time:
-            return self.clock()
-        epoch = sa.extract("epoch", sa.func.clock_timestamp())
-        return float(connection.execute(sa.select(sa.cast(epoch, sa.Float))).scalar_one())
+        return self.clock() if self._agreed is None else self._agreed.ask(connection)
 
     def alone(self, connection: sa.Connection, name: str) -> None:
         """Wait until no other transaction holds this name, and hold it until the caller's ends.

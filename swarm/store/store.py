@@ -47,7 +47,7 @@ class Store:
     def __init__(self, where: Path | Address, *, clock: Callable[[], float] = time.time, reading: bool = False) -> None:
         self._db = Database(where, clock=clock, reading=reading)
         self.shared = self._db.shared
-        self._clock = clock
+        self.clock = self._db.clock  # in seconds since 1970, as all hosts of the database agree on
         self._do, self._note = self._db.do, self._db.note
         self.bell, self.listeners = self._db.bell, self._db.listeners
         self.listing = Listing(self._db)
@@ -118,7 +118,7 @@ class Store:
             if TaskState(rows.locked(connection, claim.task.id).state).final:
                 return False
             row = rows.held(connection, claim)
-            now = self._clock()
+            now = self._db.now(connection)
             failure = end.failure or failure_of(end.to, end.result, end.verdict)
             connection.execute(
                 attempts.update()

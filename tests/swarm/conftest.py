@@ -267,7 +267,7 @@ class Bench:
                 return AttemptRun(parts, self.store, self.engine, claim)
 
             self.coordinator = Coordinator(
-                self.store, self.engine, begin, station=self.station(), keep=self.keep, clock=self.clock
+                self.store, self.engine, begin, station=self.station(), keep=self.keep
             )
             running = asyncio.create_task(self.coordinator.run())
             try:

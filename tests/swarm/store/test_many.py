@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,12 +49,25 @@ async def test_many_processes_claim_nothing_twice_and_leave_no_gap(postgres: Add
                 assert len(writers) == 1
 
 
-async def worker(address: Address, name: str) -> list[dict[str, object]]:
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_host_whose_clock_is_off_keeps_the_databases_time(postgres: Address, hours: int) -> None:
+    (told,) = await worker(postgres, str(hours * 3600), "skewed_child")
+    assert abs(told["off"]) < 60
+    assert told["swept"] == []
+    assert told["claimed"] == ["fresh", None, "fresh"]
+    assert 0 < told["due"] < 5
+    async with Store(postgres) as store:
+        assert all(abs(line.at - time.time()) < 60 for line in await store.steps("fresh"))
+
+
+async def worker(address: Address, name: str, what: str = "hammer_child") -> list[dict[str, Any]]:
     """Run one worker process to its end; what it told."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.swarm.store.hammer_child",
+        f"tests.swarm.store.{what}",
         address.url,
         name,
         cwd=ROOT,

@@ -85,9 +85,15 @@ async def branched(folder: Path, branch: str, sealed: SealedTree, words: str) ->
     if code or branch.startswith("-"):
         raise WorkspaceError(f"{branch!r} is no name of a branch")
     code, _, said = await in_checkout(folder, "cat-file", "-e", f"{sealed.base}^{{commit}}")
+    if code and "not a git repository" in said:
+        raise WorkspaceError(f"{folder} is in no git repository")
     if code:
-        told = f" ({said})" if "not a git repository" in said else "; fetch it first: git fetch origin"
-        raise WorkspaceError(f"the base {sealed.base[:12]} is not in the repository at {folder}{told}")
+        raise WorkspaceError(
+            f"the base {sealed.base[:12]} is not in the repository at {folder}; fetch it first: git fetch origin"
+        )
+    code, _, _ = await in_checkout(folder, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
+    if not code:
+        raise WorkspaceError(f"the repository at {folder} has a branch {branch} already")
     await _must(folder, "unpack-objects", "-q", "--strict", stdin=sealed.pack)
     commit = (await _must(folder, "commit-tree", sealed.tree, "-p", sealed.base, "-m", words)).decode().strip()
     await _must(folder, "update-ref", f"refs/heads/{branch}", commit, "0" * len(commit))

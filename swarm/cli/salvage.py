@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from sandbox.errors import WorkspaceError
 from sandbox.trees import handing
 from sandbox.trees.handing import Judged
 from swarm.cli import door, screen, told, view
@@ -245,11 +246,14 @@ async def _applied(
             raise TaskError(
                 f"{found.entry.id} left no work that is on this host", "see what it left: swarm salvage show"
             )
-        work = await handing.judged(to, await shelf.changes(found.sealed, found.entry.repository))
+        changes = await shelf.changes(found.sealed, found.entry.repository)
+    with _into("name with --to a folder that is there and that you may write, the top of your checkout"):
+        work = await handing.judged(to, changes)
     stuck = [each for each in work if each.verdict == "conflict"]
     if stuck and not markers:
         return found.entry, work, 0
-    return found.entry, work, await asyncio.to_thread(handing.written, to, handing.marked(work))
+    with _into("set right what is named; nothing was changed"):
+        return found.entry, work, await asyncio.to_thread(handing.written, to, handing.marked(work))
 
 
 async def _branched(settings: Settings, wanted: str, to: Path, branch: str) -> tuple[str, Entry]:
@@ -259,7 +263,17 @@ async def _branched(settings: Settings, wanted: str, to: Path, branch: str) -> t
     if found.sealed is None:
         raise TaskError(f"{found.entry.id} left no work that is on this host", "see what it left: swarm salvage show")
     words = f"{found.entry.title or found.entry.task}\n\nWork of attempt {found.entry.attempt}, not reviewed.\n"
-    return await handing.branched(to, branch, found.sealed, words), found.entry
+    with _into("name another branch with --branch, and with --to a repository of yours that has the base"):
+        return await handing.branched(to, branch, found.sealed, words), found.entry
+
+
+@contextmanager
+def _into(mend: str) -> Iterator[None]:
+    """What a person's own folder or repository does not take, as TaskError: no sandbox has a part in it."""
+    try:
+        yield
+    except WorkspaceError as error:
+        raise TaskError(str(error), mend) from None
 
 
 async def _pruned(settings: Settings, *, yes: bool) -> tuple[tuple[Fate, ...], set[str], str]:

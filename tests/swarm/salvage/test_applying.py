@@ -149,7 +149,7 @@ async def test_a_branch_without_its_base_is_refused_with_the_mend(left: Left, tm
     git("init", "-q", "other", cwd=tmp_path)
     with pytest.raises(WorkspaceError, match="fetch it first"):
         await handing.branched(tmp_path / "other", "b", await left.leave("t1-1-abcd", WORK), "Work")
-    with pytest.raises(WorkspaceError, match="not a git repository"):
+    with pytest.raises(WorkspaceError, match="in no git repository"):
         await handing.branched(tmp_path, "b", await left.leave("t1-1-abcd", WORK), "Work")
 
 

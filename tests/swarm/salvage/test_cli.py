@@ -112,6 +112,30 @@ async def test_work_is_applied_or_told_why_not(
     assert git("rev-parse", "mended", cwd=mine) == json.loads(capsys.readouterr().out)["commit"]
 
 
+async def test_a_folder_or_branch_that_does_not_take_the_work_is_the_persons_own_matter(
+    left: Left, installation: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = left.checkout(tmp_path / "mine")
+    await left.leave("t2-1-abcd", WORK)
+    git("branch", "taken", cwd=mine)
+    before = git("rev-parse", "taken", cwd=mine)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for words, told in (
+        (("--to", str(mine), "--branch", "taken"), "has a branch taken already"),
+        (("--to", str(mine), "--branch", "no..name"), "no name of a branch"),
+        (("--to", str(empty), "--branch", "new"), "is in no git repository"),
+        (("--to", str(tmp_path / "nowhere")), "nowhere"),
+    ):
+        assert await installation("salvage", "apply", "t2", *words) == 7, words
+        said = capsys.readouterr().err
+        assert told in said
+        assert "mend: name" in said
+        assert "sandbox doctor" not in said
+        assert "fatal" not in said
+    assert git("rev-parse", "taken", cwd=mine) == before
+
+
 async def test_nothing_is_cleared_away_where_no_database_tells_what_is_finished(
     left: Left, installation: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,9 @@ from swarm.errors import TaskError
 from swarm.serving import Doors, listening_tcp
 from swarm.shown import BrokerView, DaemonHealth, DaemonStatus
 from swarm.store.rows import Plan
+from swarm.store.snapshots import Beginning
 from swarm.store.store import Store
+from swarm.store.verbs import Stand
 from swarm.tokens import add, made
 from swarm.types import Budget, TaskRequest, TaskView
 
@@ -114,6 +116,11 @@ async def diff(_: TaskView) -> str:
     return "--- a\n+++ b\n"
 
 
+async def keep(stand: Stand, task: str) -> Beginning:
+    """The work that a fork begins with, as if it had been kept."""
+    return Beginning(f"refs/forks/{task}", "1" * 40, stand.tree or "", b"PACK")
+
+
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """Everything behind the door; a test opens it."""
@@ -124,7 +131,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             return DaemonStatus(health=HEALTH, workers=2, counts=await store.counts(), broker=broker)
 
         tokens = Tokens((), tmp_path / "tokens.json")
-        still: Any = Still(store)
+        still: Any = Still(store, keep)
         desk = Desk(store, still, plan, diff, lambda: HEALTH, status, tokens=tokens, hosts=("swarm.example",))
         yield House(tmp_path, desk)
 

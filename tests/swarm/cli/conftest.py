@@ -36,7 +36,9 @@ from swarm.runs import Ended, Flow, RunView
 from swarm.serving import http_server
 from swarm.shown import BrokerView, DaemonHealth, DaemonStatus, EndpointView, SandboxView
 from swarm.store.rows import Claim, Kept, Plan
+from swarm.store.snapshots import Beginning
 from swarm.store.store import Store
+from swarm.store.verbs import Stand
 from swarm.types import (
     AttemptResult,
     CheckReport,
@@ -217,7 +219,7 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         async with Store(self._settings.daemon.state / "swarm.db") as store:
             coordinator = Coordinator(
-                store, InlineEngine(), lambda claim: ScriptedRun(store, claim), station=station(workers=4)
+                store, InlineEngine(), lambda claim: ScriptedRun(store, claim), station=station(workers=4), keep=_keep
             )
             desk = Desk(store, coordinator, self._plan, _diff, _health, self._status, servers=OneServer())
             listener = socket.socket(socket.AF_UNIX)
@@ -272,6 +274,10 @@ class OneServer:
 
     async def remove(self, name: str) -> None:
         raise PoolConfigError(f"there is no endpoint {name!r}")
+
+
+async def _keep(_: Stand, task: str) -> Beginning:
+    return Beginning(f"refs/forks/{task}", COMMIT, COMMIT, b"")
 
 
 async def _diff(_: TaskView) -> str:

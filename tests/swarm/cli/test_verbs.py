@@ -46,6 +46,34 @@ def test_a_retry_brings_a_new_right_along_where_it_is_asked_for(swarm: Any) -> N
     assert "name one of them" in both.err
 
 
+def test_a_fork_is_a_task_of_its_own_that_goes_on_from_another(swarm: Any) -> None:
+    task = submitted(swarm, "gave_up soon", "--idempotency-key", "verbs-fork")
+    assert swarm("follow", task).code == 12
+    made = swarm("fork", task, "mind the \x1b[31mtests", "--title", "Another way", "--json")
+    assert made.code == 0, made.err
+    fork = json.loads(made.out)["task"]
+    assert fork["id"] != task
+    assert fork["request"]["title"] == "Another way"
+    assert fork["request"]["instructions"] == "gave_up soon"
+    assert swarm("follow", fork["id"]).code == 12
+    shown = json.loads(swarm("show", fork["id"], "--json").out)
+    assert shown["reason"]
+    (first,) = [line for line in swarm("follow", fork["id"], "--json").out.splitlines() if '"continues"' in line]
+    assert json.loads(swarm("show", task, "--json").out)["attempts"][-1]["id"] in first
+
+
+def test_a_fork_with_a_right_that_was_granted_before_may_be_said_twice(swarm: Any) -> None:
+    task = submitted(swarm, "gave_up soon", "--idempotency-key", "verbs-fork-twice")
+    assert swarm("follow", task).code == 12
+    words = ("fork", task, "--task-id", "tfork2", "--capability", "granted-before", "--json")
+    first, second = swarm(*words), swarm(*words)
+    assert (first.code, second.code) == (0, 0), second.err
+    assert json.loads(first.out)["task"]["id"] == json.loads(second.out)["task"]["id"] == "tfork2"
+    other = swarm(*words, "--step", "1")
+    assert other.code == 7
+    assert "goes on from elsewhere" in other.err
+
+
 def test_who_may_call_is_told_and_a_token_is_shown_once(swarm: Any) -> None:
     made = swarm("token", "add", "robot", "--role", "viewer", "--per-minute", "7", "--json")
     secret = json.loads(made.out)["token"]

@@ -6,10 +6,10 @@ What it cannot know it cannot strike: a password that nobody named and that look
 from __future__ import annotations
 
 import base64
-import binascii
+import html
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
@@ -19,34 +19,56 @@ LONGEST = 2_000_000  # characters of one text that are looked through; the rest 
 DEEPEST = 20  # levels of data
 _SHORTEST = 6  # a shorter secret would be found in half of every sentence
 
-# Shapes that issuers publish for their tokens, so that scanners find them.
+Decode = Callable[[str], Iterator[str]]
+"""What an encoded text may say: more than one where it is not known where it begins."""
+
+# Shapes that issuers publish for their tokens, so that scanners find them. A name may be glued before: MY_ghp_...
 _SHAPES = re.compile(
     r"""
-      \bgh[pousr]_[A-Za-z0-9]{20,255}\b | \bgithub_pat_[A-Za-z0-9_]{20,255}\b       # GitHub
-    | \bglpat-[A-Za-z0-9_.-]{20,255}                                               # GitLab
-    | \bsk-[A-Za-z0-9_-]{20,255} | \bhf_[A-Za-z0-9]{30,255}\b | \bxox[abprs]-[A-Za-z0-9-]{10,255}
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-    | \beyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{8,4096}    # JSON Web Token, RFC 7519
-    | \bswc[0-9][.:_-][A-Za-z0-9_.:=-]{16,8192} | \bswt_[A-Za-z0-9_-]{16,255}       # a capability, a token of our api
+      (?<![A-Za-z0-9])(?:
+        gh[pousr]_[A-Za-z0-9]{20,255}\b | github_pat_[A-Za-z0-9_]{20,255}\b         # GitHub
+      | gl(?:pat|ptt|dt|rt|soat|agent)-[A-Za-z0-9_.-]{20,255}                       # GitLab
+      | sk-[A-Za-z0-9_-]{20,255} | hf_[A-Za-z0-9]{30,255}\b | xox[abprs]-[A-Za-z0-9-]{10,255}
+      | npm_[A-Za-z0-9]{36}\b | pypi-[A-Za-z0-9_-]{50,255}
+      | (?:AKIA|ASIA)[A-Z0-9]{16}\b
+      | eyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{4,4096}   # JSON Web Token, RFC 7519
+      | swc[0-9][.:_-][A-Za-z0-9_.:=-]{16,8192}                                     # a capability
+      | swarm_(?=[^A-Z]{0,42}[A-Z])[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])               # a token of our api
+      )
     | -----BEGIN\ [A-Z ]{0,30}PRIVATE\ KEY-----(?:[^-]|-(?!-)){0,20000}(?:-----END\ [A-Z ]{0,30}PRIVATE\ KEY-----)?
     """,
     re.VERBOSE | re.DOTALL,
 )
+_KEYS = r"""(?:pass(?:word|wd|phrase)|secret|(?:api|access|private)[_-]?key|secret[_-]?(?:access[_-]?)?key
+      |access[_-]?token|auth[_-]?token|capability)"""
+_QUOTE = r"""\\{0,8}["']"""  # as it stands in JSON, and in JSON that is a text in JSON
 # What a name in front of it makes a secret: a header, a setting, the user-info of a URL (RFC 3986, 3.2.1).
 _NAMED = re.compile(
-    r"""
-      (?P<header>\b(?:proxy-)?authorization["']?\s{0,4}[:=]\s{0,4}["']?(?:bearer|basic|token)?\s{0,4})[^\s"',;]{6,8192}
-    | (?P<scheme>\bbearer\s{1,4})[A-Za-z0-9._~+/=-]{12,8192}
-    | (?P<key>(?:password|passwd|secret|api[_-]?key|access[_-]?token|auth[_-]?token|capability)
-      ["']?\s{0,4}[:=]\s{0,4}["']?)[^\s"',;]{6,8192}
-    | (?P<url>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@"'<>]{1,512}@
+    rf"""
+      (?P<header>\b(?:proxy-)?authorization(?:{_QUOTE})?\s{{0,4}}[:=]\s{{0,4}}(?:{_QUOTE})?
+       (?:bearer|basic|token)?\s{{0,4}})(?:[^\s"',;\\]|\\(?!\\{{0,8}}["'])){{6,8192}}
+    | (?P<scheme>\bbearer\s{{1,4}})[A-Za-z0-9._~+/=-]{{12,8192}}
+    | (?P<quoted>{_KEYS}(?:{_QUOTE})?\s{{0,4}}[:=]\s{{0,4}}(?P<quote>{_QUOTE}))(?:(?!(?P=quote))[^\r\n]){{6,8192}}
+    | (?P<key>{_KEYS}(?:{_QUOTE})?\s{{0,4}}[:=]\s{{0,4}})(?:[^\s"',;\\]|\\(?!\\{{0,8}}["'])){{6,8192}}
+    | (?P<url>\b[a-z][a-z0-9+.-]{{1,20}}://)[^\s/"'<>]{{1,512}}@
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,16384}={0,2}")
-_HEX = re.compile(r"\b(?:[0-9a-fA-F]{2}){20,8192}\b")
-_WORD = re.compile(r"[^\s\"'<>]{12,16384}")
-_SECRET_KEYS = re.compile(r"(?i)(?:^|_|-)(?:password|passwd|secret|api_?key|token|capability|authorization)$")
+_BREAK = r"(?:\r?\n|(?:\\r)?\\n)[ \t]{0,16}"  # as tools wrap what they encode
+_LINE_END = r"""(?=={0,2}[ \t]{0,16}(?:[\r\n"'\\]|\Z))"""
+_BASE64 = re.compile(rf"[A-Za-z0-9+/_-]{{24,}}+(?:{_BREAK}[A-Za-z0-9+/_-]++{_LINE_END})*+={{0,2}}")
+_HEX = re.compile(rf"(?>[0-9a-fA-F]{{2}}(?:[ \t:,]{{1,2}}|{_BREAK})?(?:0x)?){{8,}}+")
+_DUMP_LINE = (
+    r"[0-9a-fA-F]{6,10}:?[ \t]{1,3}((?:[0-9a-fA-F]{2,4}(?:[ \t]{1,2}|(?=\r?\n|\Z))){1,16})"  # xxd, hexdump -C, od
+)
+_DUMP = re.compile(rf"(?m:^)(?>{_DUMP_LINE}[^\n]*+(?:\n|\Z))++")
+_DUMPED = re.compile(rf"(?m:^){_DUMP_LINE}")
+_WORD = re.compile(r"[^\s\"'<>]{12,}+")
+_ESCAPE = re.compile(r"(?<!\\)\\{1,8}(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_SECRET_KEYS = re.compile(
+    r"(?i)(?:pass(?:word|wd|phrase)|(?:api|access|private)[_-]?key|secret[_-]?(?:access[_-]?)?key"
+    r"|(?:^|_|-|access|auth|client)(?:secret|token|capability|authorization))$"
+)
 
 
 class Redactor:
@@ -64,7 +86,7 @@ class Redactor:
         if self._known is not None:
             plain = self._known.sub(STRUCK, plain)
         plain = _NAMED.sub(_name_kept, _SHAPES.sub(STRUCK, plain))
-        for shape, decode in ((_WORD, _from_url), (_HEX, _from_hex), (_BASE64, _from_base64)):
+        for shape, decode in _DECODED:
             plain = shape.sub(partial(self._unless_secret, decode), plain)
         return f"{plain}{STRUCK}" if over else plain
 
@@ -76,25 +98,35 @@ class Redactor:
             return self.text(value)
         if isinstance(value, dict):
             return {
-                self.text(str(key)): STRUCK
-                if each and isinstance(each, str) and _SECRET_KEYS.search(str(key))
-                else self.data(each, depth + 1)
+                self.text(str(key)): self.data(_hidden(each) if _SECRET_KEYS.search(str(key)) else each, depth + 1)
                 for key, each in value.items()
             }
         if isinstance(value, (list, tuple)):
             return [self.data(each, depth + 1) for each in value]
         return value
 
-    def _unless_secret(self, decode: Callable[[str], str], found: re.Match[str]) -> str:
-        decoded = decode(found.group())
-        known = self._known is not None and self._known.search(decoded)
-        return STRUCK if decoded and (known or _SHAPES.search(decoded) or _telling(decoded)) else found.group()
+    def _unless_secret(self, decode: Decode, found: re.Match[str]) -> str:
+        return STRUCK if any(self._secret(decoded) for decoded in decode(found.group())) else found.group()
+
+    def _secret(self, text: str) -> bool:
+        """Whether a decoded text tells a secret; without NUL, which UTF-16 has between all letters."""
+        plain = text.replace("\0", "")
+        known = self._known is not None and self._known.search(plain)
+        return bool(known or _SHAPES.search(plain) or _telling(plain))
 
 
 def encoded(secret: str) -> frozenset[str]:
     """A secret as tools and people write it: plain, quoted for URL and JSON, hex, Base64 whatever stands before it."""
-    data = secret.encode()
-    found = {secret, json.dumps(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    data = secret.encode("utf-8", "surrogatepass")
+    once = {json.dumps(secret, ensure_ascii=plain)[1:-1] for plain in (True, False)}
+    found = {
+        secret,
+        *once,
+        *(json.dumps(each)[1:-1] for each in once),
+        quote(secret),
+        quote(secret, safe=""),
+        quote_plus(secret),
+    }
     found |= {data.hex(), data.hex().upper(), secret[::-1], base64.b32encode(data).decode().rstrip("=")}
     found |= {line for line in secret.splitlines() if len(line) > 16}
     for start in range(3):
@@ -110,20 +142,52 @@ def _name_kept(found: re.Match[str]) -> str:
 
 
 def _telling(text: str) -> bool:
+    if "://" not in text and "authorization" not in text.lower():
+        return False  # nearly all, without a second look at every letter
     return any(found.group("url") or found.group("header") for found in _NAMED.finditer(text))
 
 
-def _from_url(text: str) -> str:
-    return unquote(text) if "%" in text else ""
+def _hidden(value: Any) -> Any:
+    """What lies under a key that names a secret; numbers and further keys are none."""
+    if isinstance(value, (list, tuple)):
+        return [_hidden(each) for each in value]
+    return STRUCK if value and isinstance(value, str) else value
 
 
-def _from_hex(text: str) -> str:
-    return bytes.fromhex(text).decode("utf-8", "replace")
+def _from_escapes(text: str) -> Iterator[str]:
+    if "%" in text or "\\" in text or "&#" in text:
+        yield html.unescape(unquote(_ESCAPE.sub(_character, text)))
 
 
-def _from_base64(text: str) -> str:
-    body = text.rstrip("=").replace("-", "+").replace("_", "/")
-    try:
-        return base64.b64decode(body + "=" * (-len(body) % 4)).decode("utf-8", "replace")
-    except (binascii.Error, ValueError):
-        return ""
+def _character(found: re.Match[str]) -> str:
+    byte, point = found.groups()
+    return f"%{byte}" if byte else chr(int(point, 16))
+
+
+def _from_hex(text: str) -> Iterator[str]:
+    digits = re.sub(r"0x|\\[rn]|[^0-9a-fA-F]", "", text)
+    for start in range(2):  # a digit may stand before it
+        whole = digits[start : start + (len(digits) - start) // 2 * 2]
+        yield bytes.fromhex(whole).decode("utf-8", "replace")
+
+
+def _from_dump(text: str) -> Iterator[str]:
+    lines = (re.sub(r"[^0-9a-fA-F]", "", found.group(1))[:32] for found in _DUMPED.finditer(text))
+    yield bytes.fromhex("".join(line[: len(line) // 2 * 2] for line in lines)).decode("utf-8", "replace")
+
+
+def _from_base64(text: str) -> Iterator[str]:
+    body = re.sub(r"\\[rn]|[\s=]", "", text).replace("-", "+").replace("_", "/")
+    for start in range(4):  # a path or a word may stand before it
+        whole = body[start : start + (len(body) - start) // 4 * 4]
+        rest = body[start + len(whole) :]
+        whole += rest + "=" * (4 - len(rest)) if len(rest) > 1 else ""
+        yield base64.b64decode(whole).decode("utf-8", "replace")
+
+
+_DECODED: tuple[tuple[re.Pattern[str], Decode], ...] = (
+    (_DUMP, _from_dump),
+    (_WORD, _from_escapes),
+    (_HEX, _from_hex),
+    (_BASE64, _from_base64),
+)

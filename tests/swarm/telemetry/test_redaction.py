@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarm import tokens
 from swarm.telemetry.redaction import LONGEST, STRUCK, Redactor, encoded
 
 KNOWN = "correct horse/battery+staple="
@@ -47,7 +48,9 @@ def test_a_known_secret_inside_a_base64_text_is_struck_wherever_it_begins(before
         "glpat-" + "x" * 20,
         "sk-" + "q" * 48,
         "AKIA" + "A" * 16,
-        "swt_" + "k" * 32,
+        tokens.made("ci", "operator", 10)[0],
+        "npm_" + "a1B2" * 9,
+        f"MY_{TOKEN}",
         "swc2." + "k" * 64,
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE" + "A" * 60 + "\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nMIIE" + "A" * 60,  # cut off in the middle
@@ -71,10 +74,58 @@ def test_what_looks_like_a_token_is_struck_though_nobody_named_it(text: str) -> 
         ('{"authorization": "token abcdef0123"}', f'{{"authorization": "token {STRUCK}"}}'),
         ("DB_PASSWORD=hunter2hunter2 next", f"DB_PASSWORD={STRUCK} next"),
         ('api_key = "abcdefgh"', f'api_key = "{STRUCK}"'),
+        ("password = 'two words here' next", f"password = '{STRUCK}' next"),
+        (r"{\"password\": \"hunter2\"}", rf"{{\"password\": \"{STRUCK}\"}}"),
+        (r"{\\\"password\\\": \\\"hunter2 2\\\"}", rf"{{\\\"password\\\": \\\"{STRUCK}\\\"}}"),
+        (r"{\"authorization\": \"token abcdef0123\"}", rf"{{\"authorization\": \"token {STRUCK}\"}}"),
+        ("aws_secret_access_key = wJalrXUtnFEMI/K7", f"aws_secret_access_key = {STRUCK}"),
+        ("PGPASSWORD=hunter22", f"PGPASSWORD={STRUCK}"),
+        ("postgresql://swarm:pa@ss@db:5432/swarm", f"postgresql://{STRUCK}@db:5432/swarm"),
     ],
 )
 def test_a_name_makes_what_follows_a_secret(text: str, told: str) -> None:
     assert Redactor().text(text) == told
+
+
+def _dump(data: bytes) -> str:
+    """As xxd writes it."""
+    rows = [data[at : at + 16] for at in range(0, len(data), 16)]
+    return "\n".join(f"{at * 16:08x}: {row.hex(' ', 2):<39}  {''.join(map(chr, row))}" for at, row in enumerate(rows))
+
+
+DRESSES = {
+    "wrapped Base64": lambda data: base64.encodebytes(b"FIRST=a line that is not\nNEXT=" + data + b"\n" * 60).decode(),
+    "wrapped Base64 in JSON": lambda data: json.dumps(base64.encodebytes(b"FIRST=a line of it, NEXT=" + data).decode()),
+    "Base64 behind a path": lambda data: "data/" + base64.b64encode(data).decode(),
+    "Base64 behind a longer path": lambda data: "/tmp/x/" + base64.b64encode(b"user:" + data).decode(),
+    "a long Base64": lambda data: base64.b64encode(bytes(12_278) + data + bytes(4000)).decode(),
+    "Base64 of UTF-16": lambda data: base64.b64encode(data.decode().encode("utf-16-le")).decode(),
+    "spaced hex": lambda data: data.hex(" "),
+    "hex with colons": lambda data: data.hex(":"),
+    "hex of an array": lambda data: ", ".join(f"0x{byte:02x}" for byte in data),
+    "hex behind a digit": lambda data: "a" + data.hex(),
+    "xxd": _dump,
+    "hexdump": lambda data: "\n".join(
+        f"{at:08x}  {data[at : at + 16].hex(' ')}  |x|" for at in range(0, len(data), 16)
+    ),
+    "escaped bytes": lambda data: "".join(f"\\x{byte:02x}" for byte in data),
+    "escaped letters": lambda data: "".join(f"\\u{byte:04x}" for byte in data),
+    "some escaped letters": lambda data: data.decode().replace(" ", "\\u0020").replace("o", "\\\\u006f"),
+    "entities": lambda data: "".join(f"&#{byte};" for byte in data),
+    "all of it quoted": lambda data: "".join(f"%{byte:02X}" for byte in data),
+}
+
+
+@pytest.mark.parametrize("dress", DRESSES)
+@pytest.mark.parametrize(("secret", "known"), [(KNOWN, [KNOWN]), (TOKEN, [])], ids=["known", "shape"])
+def test_a_secret_is_struck_in_every_dress_that_tools_give_it(dress: str, secret: str, known: list[str]) -> None:
+    written = DRESSES[dress](secret.encode())
+    told = Redactor(known).text(f"it says\n{written}\nand ends")
+    assert STRUCK in told
+    assert told.startswith("it says\n")
+    assert told.endswith("and ends")
+    assert len(told) < len(written)
+    assert not any(line in told for line in written.splitlines() if len(line) > 24 and set(line) != {"A"})
 
 
 @pytest.mark.parametrize(
@@ -86,6 +137,10 @@ def test_a_name_makes_what_follows_a_secret(text: str, told: str) -> None:
         "GET /v1/tasks?state=queued&limit=50 at https://forge.example/o/r/pull/3",
         "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "a%20b and 100% of it",
+        "00000000: 6865 6c6c 6f20 776f 726c 640a            hello world.",
+        base64.encodebytes(b"nothing to be seen in here, " * 6).decode(),
+        "swarm_queue_wait_seconds_and_some_more_words_of_it",
+        "task-with-a-name-that-is-long-enough",
     ],
 )
 def test_innocent_text_stays_as_it_is(text: str) -> None:
@@ -95,6 +150,14 @@ def test_innocent_text_stays_as_it_is(text: str) -> None:
 def test_data_is_struck_at_every_depth_and_under_telling_keys() -> None:
     told = Redactor([KNOWN]).data({"a": [{"capability": "short", "text": f"x {KNOWN}"}], "tokens": 3, KNOWN: 1})
     assert told == {"a": [{"capability": STRUCK, "text": f"x {STRUCK}"}], "tokens": 3, STRUCK: 1}
+
+
+@pytest.mark.parametrize(
+    "key", ["PGPASSWORD", "Token", "private_key", "aws_secret_access_key", "api-key", "DB_PASSWORD"]
+)
+def test_a_key_that_names_a_secret_hides_its_text_and_its_list(key: str) -> None:
+    told = Redactor().data({key: "x", "env": {key: ["kkkk", "l"]}, f"{key}_file": "/etc/x"})
+    assert told == {key: STRUCK, "env": {key: [STRUCK, STRUCK]}, f"{key}_file": "/etc/x"}
 
 
 def test_a_deep_or_endless_text_ends_in_time() -> None:
@@ -109,6 +172,16 @@ def test_a_deep_or_endless_text_ends_in_time() -> None:
         "authorization " * 50_000,
         "://" * 200_000,
         "-----BEGIN PRIVATE KEY-----" * 20_000,
+        "ab " * 60_000,
+        "QUFB\n" * 40_000,
+        "QUFB" * 8 + "\nQUFB" * 40_000,
+        "00000000: 6865 6c6c 6f20 776f\n" * 6_000,
+        "00000000: " + "6865 " * 30_000,
+        "\\" * 200_000,
+        "\\x41" * 40_000,
+        "password=" * 20_000,
+        "password='" + "\\" * 200_000,
+        "password:'" * 20_000,
     ):
         Redactor([KNOWN]).text(text + KNOWN)
     assert (

@@ -16,6 +16,7 @@ Role = Literal["viewer", "submitter", "operator"]
 
 PAGE = 50  # items of a page where nothing else is asked for
 LARGEST_PAGE = 1000
+FURTHEST = 10**15 - 1  # of a journal's lines and of all moves: what a cursor may name
 
 
 class Page(Frozen, Generic[T]):
@@ -32,7 +33,9 @@ class TaskFilter(Frozen):
     repository: str | None = Field(default=None, max_length=200)
     user: str | None = Field(default=None, max_length=200, description="who handed it in")
     batch: str | None = Field(default=None, max_length=100)
-    since: float | None = Field(default=None, description="made at or after this time, in seconds since 1970")
+    since: float | None = Field(
+        default=None, allow_inf_nan=False, description="made at or after this time, in seconds since 1970"
+    )
 
 
 class PageQuery(TaskFilter):
@@ -46,7 +49,7 @@ class ChangesQuery(TaskFilter):
     """From where on, and of which tasks."""
 
     after: int | None = Field(
-        default=None, ge=0, description="begin after this position; 0 is the beginning; default: now"
+        default=None, ge=0, le=FURTHEST, description="begin after this position; 0 is the beginning; default: now"
     )
 
 

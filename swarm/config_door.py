@@ -68,6 +68,9 @@ def known_host(told: str, names: tuple[str, ...]) -> bool:
     """Whether a Host header names this daemon. An address cannot be rebound by a page, another's name can."""
     try:
         name = urlsplit(f"//{told}").hostname or ""
+    except ValueError:
+        return False
+    try:
         ipaddress.ip_address(name)
     except ValueError:
         return name == "localhost" or name in {each.lower() for each in names}

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
+import resource
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h11
@@ -24,10 +29,13 @@ from swarm.errors import DaemonError
 from swarm.types import Failure
 
 LAST_WORDS = 3  # seconds that open requests may take to end once the server is told to exit
-CONNECTIONS = 1024  # of one listener; those beyond it are cut
+CONNECTIONS = 1024  # of one listener, or fewer where the process may open few files; those beyond it are cut
+LEAST = 16  # connections that there may be, whatever is left of open files
+HANDSHAKE_SECONDS = 5.0  # in which TLS has to be agreed upon, and ended
 HEAD_SECONDS = 15.0  # in which a request's head has to be there
 IDLE_SECONDS = 75  # that a connection is kept between two requests
 TAKE_SECONDS = 60.0  # in which a reader has to take something of what is sent
+SAID = 10  # times a minute that the same line of the server's is logged: anybody who knocks makes some
 
 TcpListener = tuple[socket.socket, ssl.SSLContext | None]
 
@@ -41,10 +49,8 @@ class Patient(H11Protocol):
         self._silent: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins to wait for a request, if there is room for one more."""
+        """Begins to wait for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        if len(self.connections) > CONNECTIONS:
-            self.transport.abort()
         self._await_a_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -111,8 +117,82 @@ class Peer(Patient):
         self.app_state = {**self.app_state, "peer_uid": uid}
 
 
+def room(files: int | None = None) -> int:
+    """Connections of one listener: at most a quarter of the files that this process may open (its soft limit, where
+    ``files`` is not given), since the database, git and the sandboxes need some too."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
+    return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, max(LEAST, files // 4))
+
+
+class Listener(socket.socket):
+    """A socket that listens and cuts whoever there is no room for, before TLS or HTTP begin to wait for him."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        super().__init__(fileno=os.dup(listener.fileno()))
+        self.settimeout(0)
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next one that there is room for. Raises BlockingIOError when nobody waits."""
+        while True:
+            connection, address = super().accept()
+            if sum(each.fileno() >= 0 for each in self._open) < room():
+                self._open.add(connection)
+                return connection, address
+            connection.close()
+
+
+class Sparing(logging.Filter):
+    """Lets the same line through so often in a minute, and says then how many were left out."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is logged."""
+        words, now = record.getMessage().partition("\n")[0][:100], self._clock()
+        since, count = self._said.get(words, (now, 0))
+        if now - since >= 60.0:
+            if count > SAID:
+                record.msg, record.args = f"{record.getMessage()} ({count - SAID} more like it were left out)", ()
+            since, count = now, 0
+        if len(self._said) >= 100:
+            self._said.clear()
+        self._said[words] = since, count + 1
+        return count < SAID
+
+
+SPARING = Sparing()
+
+
 class Server(uvicorn.Server):
     """Serve with ``await server.serve(sockets=[...])``; set ``should_exit`` to end it."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen as uvicorn does, but for bounds on the connections and on how long TLS may take."""
+        loop, config = asyncio.get_running_loop(), self.config
+        patience = HANDSHAKE_SECONDS if config.ssl is not None else None
+
+        def connected() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+            )
+            return made
+
+        self.servers = [
+            await loop.create_server(
+                connected,
+                sock=Listener(each),
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=patience,
+                ssl_shutdown_timeout=patience,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -143,6 +223,8 @@ class Doors:
     """One application on the daemon's socket and, where the settings want that, on TCP."""
 
     def __init__(self, app: ASGIApp, local: socket.socket, tcp: TcpListener | None = None) -> None:
+        for name in ("uvicorn.error", "asyncio"):
+            logging.getLogger(name).addFilter(SPARING)
         self._pairs = [(http_server(app), local)]
         if tcp is not None:
             listener, tls = tcp

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+AMOUNT = 10**15  # what a number that is asked for may be at most
 STRATEGY = r"^(agent|sampled_repair|auto|cli:[a-z0-9][a-z0-9._-]{0,63})$"  # a way to work, as a file may name one
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 TaskId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
@@ -65,16 +66,18 @@ class Budget(Frozen):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    steps: int = Field(default=60, gt=0, description="turns of the agent")
-    tokens: int = Field(default=400_000, gt=0, description="tokens read and written by the models")
+    steps: int = Field(default=60, gt=0, le=AMOUNT, description="turns of the agent")
+    tokens: int = Field(default=400_000, gt=0, le=AMOUNT, description="tokens read and written by the models")
     wall: float = Field(default=1800.0, gt=0, description="seconds of wall clock")
-    attempts: int = Field(default=2, gt=0, description="tries, the first one included")
+    attempts: int = Field(default=2, gt=0, le=AMOUNT, description="tries, the first one included")
     gpu_seconds: float | None = Field(
         default=None, gt=0, description="seconds that its calls are on an engine, times the endpoint's GPUs"
     )
     money: float | None = Field(default=None, gt=0, description="what its calls cost by [prices]")
     idle: float | None = Field(default=None, gt=0, description="seconds without a model's answer or a tool's output")
-    rounds: int | None = Field(default=None, ge=0, description="further tasks on its pull request, as after a review")
+    rounds: int | None = Field(
+        default=None, ge=0, le=AMOUNT, description="further tasks on its pull request, as after a review"
+    )
 
 
 class Spent(Frozen):
@@ -147,7 +150,9 @@ class ForkRequest(Frozen):
     task: TaskId = Field(description="the new task's id, for which the capability was granted")
     capability: str
     attempt: str | None = Field(default=None, description="whose work is gone on with; default: the last with any")
-    step: int | None = Field(default=None, ge=0, description="number of the last journal line that it knows of")
+    step: int | None = Field(
+        default=None, ge=0, le=AMOUNT, description="number of the last journal line that it knows of"
+    )
     instructions: str | None = Field(
         default=None, min_length=1, max_length=100_000, description="said to the agent when it goes on"
     )

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from swarm.answers import Role
 from swarm.api.pool import Servers
 from swarm.api.tokens import Tokens
+from swarm.config_door import TokenConfig
 from swarm.coordinator import Coordinator
 from swarm.shown import DaemonHealth, DaemonStatus
 from swarm.store.rows import Plan
@@ -39,13 +40,18 @@ class Desk:
     tokens: Tokens | None = None
     hosts: tuple[str, ...] = ()
 
+    def lets_in(self, caller: Caller) -> bool:
+        """Whether a caller may still look: its token may have been revoked since it came in."""
+        return caller.token is None or (self.tokens is not None and self.tokens.has(caller.token))
+
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls, as the door found out: a user of this machine, or the name of a token."""
+    """Who calls, as the door found out: a user of this machine, or the name of a token, and which one."""
 
     name: str
     role: Role
+    token: TokenConfig | None = None
 
 
 def caller_of(request: Request) -> Caller:

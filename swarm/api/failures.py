@@ -38,7 +38,7 @@ _ANSWERS: tuple[tuple[type[SwarmError], int, str], ...] = (
 Answers = dict[int | str, dict[str, Any]]
 SAID: Answers = {
     code: {"model": Failure, "description": f"{http.HTTPStatus(code).phrase}: what, why and mend"}
-    for code in (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 500, 502, 503)
+    for code in (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 431, 500, 502, 503)
 }
 """What any route may answer besides its own, for its description."""
 
@@ -58,8 +58,8 @@ class Turned(Exception):  # noqa: N818  no error of ours: the answer to one of t
 def answer(turned: Turned) -> Response:
     """The answer to a request that is not let through."""
     headers = {"www-authenticate": "Bearer"} if turned.status == 401 else {}
-    if turned.status in {408, 413}:
-        headers["connection"] = "close"  # the rest of such a body is waited for by nobody
+    if turned.status in {400, 408, 413, 431}:
+        headers["connection"] = "close"  # the rest of such a request is waited for by nobody
     if turned.retry_after is not None:
         headers["retry-after"] = str(math.ceil(turned.retry_after))
     return _failure(turned.status, turned.failure, headers)

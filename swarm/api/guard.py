@@ -15,6 +15,7 @@ from swarm.api.desk import Caller, Desk
 from swarm.api.failures import Turned, answer
 from swarm.config_door import known_host
 
+HEAD_LIMIT = 65_536  # bytes of a request's head: its path and its headers
 BODY_LIMIT = 1_000_000  # bytes of a request
 TASTED = 8_000_000  # bytes of one that is too large that are read and dropped, so that its sender hears the answer
 BODY_SECONDS = 30.0  # that a caller may take to send one
@@ -43,6 +44,7 @@ class Guard:
         if scope["type"] != "http":
             return
         try:
+            _framed(scope)
             scope.setdefault("state", {})["caller"] = self._caller(scope)
             body = await _body(scope, receive)
         except Turned as turned:
@@ -81,7 +83,19 @@ class Guard:
         if wait := self._desk.tokens.wait(found):
             why = f"the token {found.name} may make {found.per_minute} requests a minute"
             raise Turned(429, "that is too fast", why, f"wait {wait:.1f} s", retry_after=wait)
-        return Caller(found.name, found.role)
+        return Caller(found.name, found.role, found)
+
+
+def _framed(scope: Scope) -> None:
+    """Raises Turned for a head beyond the bound, and for one that says twice where its body ends (RFC 9112, 6.3)."""
+    size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+    size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    if size > HEAD_LIMIT:
+        why = f"its head has more than {HEAD_LIMIT} bytes"
+        raise Turned(431, "the request is too large", why, "send fewer and shorter headers")
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        why = "it has a Content-Length and a Transfer-Encoding"
+        raise Turned(400, "the request is not understood", why, "send one of them")
 
 
 def _no_page(headers: Headers) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from swarm.answers import TaskFilter
 from swarm.api.desk import Caller, Desk
@@ -24,8 +25,24 @@ MOST = 512  # streams that are open at a time
 EACH = 64  # of one caller
 
 
+class _Stream(StreamingResponse):
+    """Events as they come; ``left`` is called once nobody reads them any more."""
+
+    def __init__(self, events: AsyncIterator[str], left: Callable[[], None]) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
+
+
 class Streams:
-    """The open streams of one door."""
+    """The open streams of one door: counted from when they are let in, and ended with the right to look."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -33,35 +50,30 @@ class Streams:
 
     def journal(self, caller: Caller, task: str, after: int) -> StreamingResponse:
         """A task's lines as events "step" until it is final, then one event "end". Raises Turned."""
-        return self._answer(caller, self._journal(task, after))
+        return self._answer(caller, self._journal(caller, task, after))
 
     def changes(self, caller: Caller, wanted: TaskFilter, after: int | None) -> StreamingResponse:
         """The moves of all tasks as events "change", from now on or after a position. Raises Turned."""
-        return self._answer(caller, self._changes(wanted, after))
+        return self._answer(caller, self._changes(caller, wanted, after))
 
     def _answer(self, caller: Caller, events: AsyncIterator[str]) -> StreamingResponse:
         if self._open[caller.name] >= EACH or self._open.total() >= MOST:
             why = f"{self._open[caller.name]} streams of {caller.name} are open, {self._open.total()} of all"
             raise Turned(429, "there are too many open streams", why, "close some, or ask for pages", retry_after=5)
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._counted(caller.name, events), media_type="text/event-stream", headers=headers)
+        self._open[caller.name] += 1
+        return _Stream(events, lambda: self._left(caller.name))
 
-    async def _counted(self, name: str, events: AsyncIterator[str]) -> AsyncIterator[str]:
-        self._open[name] += 1
-        try:
-            async for event in events:
-                yield event
-        finally:
-            self._open[name] -= 1
-            self._open += Counter()  # those without any are forgotten
+    def _left(self, name: str) -> None:
+        self._open[name] -= 1
+        self._open += Counter()  # those without any are forgotten
 
-    async def _journal(self, task: str, after: int) -> AsyncIterator[str]:
+    async def _journal(self, caller: Caller, task: str, after: int) -> AsyncIterator[str]:
         bell = self._desk.store.bell
         rung = bell.listen(task)
         last = after
         quiet = 0.0
         try:
-            while True:
+            while self._desk.lets_in(caller):
                 rung.clear()
                 closing = self._desk.closing.is_set()
                 # The state is asked first: once it is final, the lines read after it are all there will be.
@@ -83,14 +95,14 @@ class Streams:
         finally:
             bell.leave(task, rung)
 
-    async def _changes(self, wanted: TaskFilter, after: int | None) -> AsyncIterator[str]:
+    async def _changes(self, caller: Caller, wanted: TaskFilter, after: int | None) -> AsyncIterator[str]:
         bell, feed = self._desk.store.bell, self._desk.store.feed
         rung = bell.listen(EVERYTHING)
         quiet = 0.0
         try:
             last = await feed.last() if after is None else after
             yield f"id: {last}\nevent: begin\ndata: {last}\n\n"  # so that even a reader who saw nothing can come back
-            while True:
+            while self._desk.lets_in(caller):
                 rung.clear()
                 closing = self._desk.closing.is_set()
                 found, reached = await feed.changes(last, wanted, BATCH)

@@ -9,7 +9,16 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response, StreamingResponse
 
-from swarm.answers import LARGEST_PAGE, MessageRequest, Page, PageQuery, ResumeRequest, RetryRequest, TaskFilter
+from swarm.answers import (
+    FURTHEST,
+    LARGEST_PAGE,
+    MessageRequest,
+    Page,
+    PageQuery,
+    ResumeRequest,
+    RetryRequest,
+    TaskFilter,
+)
 from swarm.api.desk import Caller, CallerOf, Desk
 from swarm.api.failures import Answers
 from swarm.api.streams import Streams
@@ -25,7 +34,9 @@ TaskOf = Annotated[
 ]
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="items of a page")]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
-Seen = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, description="the last event that was seen")]
+Seen = Annotated[
+    int | None, Header(alias="Last-Event-ID", ge=0, le=FURTHEST, description="the last event that was seen")
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -93,7 +104,7 @@ class TaskDoor:
     async def list_steps(
         self,
         task: TaskOf,
-        after: Annotated[int, Query(ge=0, description="only lines after this number")] = 0,
+        after: Annotated[int, Query(ge=0, le=FURTHEST, description="only lines after this number")] = 0,
         limit: Limit = LARGEST_PAGE,
         cursor: Cursor = None,
     ) -> Page[Step]:
@@ -107,7 +118,7 @@ class TaskDoor:
         self,
         task: TaskOf,
         caller: CallerOf,
-        after: Annotated[int, Query(ge=0)] = 0,
+        after: Annotated[int, Query(ge=0, le=FURTHEST)] = 0,
         last_event_id: Seen = None,
     ) -> StreamingResponse:
         """A task's journal as it is written: events `step` with the line as data and its number as id, until the task

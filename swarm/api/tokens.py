@@ -59,6 +59,10 @@ class Tokens:
                 found = each
         return found
 
+    def has(self, token: TokenConfig) -> bool:
+        """Whether it still lets anybody in."""
+        return any(each.sha256 == token.sha256 for each in (*self._fixed, *self._from_file()))
+
     def wait(self, token: TokenConfig) -> float:
         """Count a request; seconds that its caller has to wait first, 0 when it may go on."""
         now = self._clock()

@@ -9,6 +9,9 @@ from pydantic import Field
 from swarm.scheduling.cron import Missed
 from swarm.types import Eta, Failure, Frozen, TaskId, TaskRequest
 
+LATEST = 253_402_300_799.0  # the last second of the year 9999, beyond which no time can be told
+Until = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
+Uses = Annotated[int, Field(ge=1, le=1_000_000_000)]
 ScheduleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,24}$")]
 
 
@@ -56,16 +59,16 @@ class ScheduleRequest(Frozen):
     request: TaskRequest
     overlap: Literal["skip", "allow"] = Field(default="skip", description="a run while the last one still goes on")
     missed: Missed = Field(default="once", description="runs whose time passed while no daemon was there")
-    until: float | None = Field(default=None, description="when the capability ends")
-    uses: int | None = Field(default=None, ge=1, description="tasks that the capability allows")
+    until: Until | None = Field(default=None, description="when the capability ends, in seconds since 1970")
+    uses: Uses | None = Field(default=None, description="tasks that the capability allows")
 
 
 class ScheduleRight(Frozen):
     """A new capability for a schedule: until when it is good, and for how many tasks."""
 
     capability: str = Field(min_length=1, max_length=10_000)
-    until: float
-    uses: int = Field(ge=1)
+    until: Until
+    uses: Uses
 
 
 class ScheduleView(Frozen):

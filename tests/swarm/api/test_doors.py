@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import logging
+import math
+import resource
 import ssl
 import time
 from contextlib import suppress
@@ -344,3 +347,150 @@ def test_every_page_of_tokens_is_json(tmp_path: Path) -> None:
     for number in range(3):
         tokens.add(tmp_path / "t.json", tokens.made(f"n{number}", "viewer", 1)[1])
     assert len(json.loads((tmp_path / "t.json").read_text())) == 3
+
+
+async def silent(where: str, count: int, within: float) -> int:
+    """How many of so many connections, over which nothing is said, are cut in so many seconds."""
+    host, port = where.split(":")
+    pairs = [await asyncio.open_connection(host, int(port)) for _ in range(count)]
+    await asyncio.sleep(within)
+    ended = 0
+    for reader, writer in pairs:
+        try:
+            ended += await asyncio.wait_for(reader.read(1), 0.05) == b""
+        except ConnectionError:
+            ended += 1
+        except TimeoutError:
+            pass
+        writer.transport.abort()
+    return ended
+
+
+async def test_who_never_begins_tls_is_counted_and_cut_in_time(house: House, authority: Any) -> None:
+    """A silent connect took a file of the daemon's for a minute, and was counted by nobody."""
+    before = serving.CONNECTIONS, serving.HANDSHAKE_SECONDS
+    serving.CONNECTIONS = 3
+    try:
+        async with house.open(authority.tcp) as where:
+            assert await silent(where, 5, 0.1) == 2
+            serving.HANDSHAKE_SECONDS = 0.2
+        async with house.open(authority.tcp) as where:
+            assert await silent(where, 3, 0.5) == 3
+            async with DaemonClient(f"https://{where}", token=house.token("ci"), ca=authority.ca) as client:
+                assert (await client.health()).version == "1"
+    finally:
+        serving.CONNECTIONS, serving.HANDSHAKE_SECONDS = before
+
+
+def test_connections_leave_files_for_all_else() -> None:
+    assert serving.room(1024) == 256
+    assert serving.room(8) == serving.LEAST
+    assert serving.room(1_000_000) == serving.room(resource.RLIM_INFINITY) == serving.CONNECTIONS
+
+
+@pytest.mark.parametrize("host", ["[", "[::1]evil", "[::1", "x]", "localhost]"])
+async def test_a_host_that_is_none_is_refused_before_any_token(
+    house: House, caplog: pytest.LogCaptureFixture, host: str
+) -> None:
+    async with house.open(PLAIN) as where:
+        told(await ask(where, headers={"host": host}), 421)
+    assert "Traceback" not in caplog.text
+
+
+async def said(where: str, words: str) -> bytes:
+    """What is answered until the server hangs up."""
+    host, port = where.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(words.encode())
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.transport.abort()
+
+
+async def test_a_head_beyond_the_bound_and_one_with_two_ends_are_refused_and_the_connection_ends(house: House) -> None:
+    """RFC 9112, 6.3: both framings in one request are how requests are smuggled."""
+    head = f"POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {house.token('ci')}\r\n"
+    again = "GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    many = "".join(f"x{number}: {'a' * 20}\r\n" for number in range(2500))
+    async with house.open(PLAIN) as where:
+        for words, status in (
+            (f"{head}x: {'a' * 65_536}\r\n\r\n", 431),
+            (f"{head}{many}\r\n", 431),
+            (f"{head}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{again}", 400),
+        ):
+            answer = await said(where, words)
+            assert answer.startswith(b"HTTP/1.1 %d" % status), answer[:200]
+            assert answer.count(b"HTTP/1.1") == 1
+            assert set(json.loads(answer.partition(b"\r\n\r\n")[2])) == {"what", "why", "mend"}
+
+
+def test_what_anybody_can_have_logged_is_logged_so_often_and_the_rest_counted() -> None:
+    now = [0.0]
+    sparing = serving.Sparing(lambda: now[0])
+
+    def record() -> logging.LogRecord:
+        return logging.LogRecord("uvicorn.error", logging.WARNING, "", 0, "Invalid HTTP request received.", (), None)
+
+    assert sum(bool(sparing.filter(record())) for _ in range(1000)) == serving.SAID
+    now[0] = 61.0
+    last = record()
+    assert sparing.filter(last)
+    assert "990 more like it" in last.getMessage()
+
+
+HUGE = 10**30
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        (f"/v1/tasks/one/steps?after={HUGE}", {}),
+        (f"/v1/tasks/one/events?after={HUGE}", {}),
+        ("/v1/tasks/one/events", {"last-event-id": str(HUGE)}),
+        (f"/v1/events?after={HUGE}", {}),
+        ("/v1/events", {"last-event-id": str(HUGE)}),
+        ("/v1/tasks?since=nan", {}),
+        ("/v1/tasks?since=inf", {}),
+    ],
+)
+async def test_a_number_beyond_every_bound_is_refused_where_it_is_asked_with(
+    house: House, path: str, headers: dict[str, str]
+) -> None:
+    await house.task("one")
+    async with house.open(PLAIN) as where:
+        told(await ask(where, path=path, headers=bearer(house.token("ci")) | headers), 422)
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/tasks", {"budget": {"wall": math.inf}}),
+        ("/v1/tasks", {"budget": {"money": math.inf}}),
+        ("/v1/tasks", {"budget": {"idle": math.nan}}),
+        ("/v1/tasks", {"budget": {"tokens": HUGE}}),
+        ("/v1/tasks", {"budget": {"rounds": HUGE}}),
+        ("/v1/tasks", {"expires": math.inf}),
+        ("/v1/tasks/one/fork", {"step": HUGE}),
+        ("/v1/schedules", {"until": math.nan}),
+        ("/v1/schedules", {"until": math.inf}),
+        ("/v1/schedules", {"until": 1e300}),
+        ("/v1/schedules", {"uses": HUGE}),
+        ("/v1/schedules/tidy/resume", {"uses": HUGE}),
+    ],
+)
+async def test_a_number_beyond_every_bound_is_refused_where_it_is_sent(
+    house: House, path: str, more: dict[str, Any]
+) -> None:
+    body: dict[str, Any] = request().model_dump(mode="json", exclude_unset=True)
+    if path.endswith("fork"):
+        body = {"task": "two", "capability": "c"}
+    elif path.endswith("resume"):
+        body = {"capability": "c", "until": 1.0}
+    elif path.endswith("schedules"):
+        body = {"name": "tidy", "cron": "0 * * * *", "request": body}
+    await house.task("one")
+    headers = bearer(house.token("ci")) | {"content-type": "application/json"}
+    async with house.open(PLAIN) as where:
+        answer = await ask(where, "POST", path, content=json.dumps(body | more), headers=headers)
+        assert next(iter(more)) in told(answer, 422)["why"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from swarm import serving
+from swarm import serving, tokens
 from swarm.answers import Change, TaskFilter
 from swarm.api import streams
 from swarm.client import DaemonClient
 from swarm.errors import DaemonError
 from swarm.types import TaskState
-from tests.swarm.api.conftest import House
+from tests.swarm.api.conftest import PLAIN, House
 
 pytestmark = pytest.mark.slow
 
@@ -169,3 +169,53 @@ async def test_a_reader_who_takes_nothing_is_cut(house: House) -> None:
                 assert got < 3_000_000  # neither all of it, nor a connection that stays
     finally:
         serving.TAKE_SECONDS = before
+
+
+async def test_a_burst_of_streams_is_bound_as_those_that_come_one_by_one_are(house: House) -> None:
+    secret = house.token("ci", "viewer", 10_000)
+    before, streams.EACH = streams.EACH, 3
+    try:
+        async with house.open(PLAIN) as where:
+            host, port = where.split(":")
+            pairs = [await asyncio.open_connection(host, int(port)) for _ in range(12)]
+            for _, writer in pairs:
+                writer.write(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n")
+                writer.write(f"authorization: Bearer {secret}\r\n\r\n".encode())
+            heads = [await asyncio.wait_for(reader.readline(), 5) for reader, _ in pairs]
+            assert sorted(head.split()[1] for head in heads) == [b"200"] * 3 + [b"429"] * 9
+            for _, writer in pairs:
+                writer.transport.abort()
+    finally:
+        streams.EACH = before
+
+
+async def test_a_revoked_token_hears_nothing_more_over_a_stream_that_is_open(house: House) -> None:
+    secret, other = house.token("ci", "viewer"), house.token("dee", "viewer")
+    await house.task("one")
+    async with (
+        asyncio.timeout(15),
+        house.open(PLAIN) as where,
+        over(where, secret, "/v1/events") as moves,
+        over(where, secret, "/v1/tasks/one/events") as journal,
+        over(where, other, "/v1/events") as theirs,
+    ):
+        for reader, event in ((moves, b"begin"), (theirs, b"begin"), (journal, b"step")):
+            await reader.readuntil(b"event: " + event)
+        tokens.revoke(house.folder / "tokens.json", "ci")
+        await house.task("secret")
+        await house.store.remark("one", "secret", "")
+        assert b"secret" not in await moves.readuntil(b"\r\n0\r\n\r\n")
+        assert b"secret" not in await journal.readuntil(b"\r\n0\r\n\r\n")
+        await theirs.readuntil(b"secret")
+
+
+@asynccontextmanager
+async def over(where: str, secret: str, path: str) -> AsyncIterator[asyncio.StreamReader]:
+    """What comes over TCP for a token."""
+    host, port = where.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {secret}\r\n\r\n".encode())
+    try:
+        yield reader
+    finally:
+        writer.transport.abort()

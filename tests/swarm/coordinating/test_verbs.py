@@ -141,6 +141,45 @@ class TestFork:
         assert "model_call" in [step.kind for step in other.saw[0].past]
         assert [one.text for one in said] == ["try it otherwise"]
 
+    async def test_a_fork_of_a_running_task_has_the_work_and_the_memory_of_one_moment(
+        self, bench: Any, fixing: Any, name: str
+    ) -> None:
+        bench.workers = 1
+        async with bench.open() as coordinator:
+            parent = await begun(bench, fixing, name)
+            grant = await asyncio.to_thread(bench.broker.grant, f"{name}-f")
+            await coordinator.fork(name, ForkRequest(task=f"{name}-f", capability=grant.capability))
+            work = parent.saw[0]
+            await work.record("edit", {"path": "clamp.py", "changed": True})
+            await work.sandbox.write("clamp.py", b"# later\n")
+            await work.save()
+            bench.strategies["auto"] = other = fixing()
+            parent.gate.set()
+            await bench.until(f"{name}-f")
+        assert b"min(x, high)" in other.found[0]
+        assert "edit" not in [step.kind for step in other.saw[0].past]
+
+    async def test_a_fork_that_is_refused_takes_no_other_ones_work_away(
+        self, bench: Any, fixing: Any, name: str
+    ) -> None:
+        bench.workers = 1
+        async with bench.open() as coordinator:
+            for which in ("a", "b"):
+                gave_up = Conclusion(ending="gave_up", summary="no idea")
+                bench.strategies["auto"] = fixing(content=f"# {which}\n", conclusion=gave_up)
+                await bench.submit(f"{name}-{which}", tier="large")
+                await bench.until(f"{name}-{which}")
+            blocking = await begun(bench, fixing, name)
+            grant = await asyncio.to_thread(bench.broker.grant, f"{name}-f")
+            wanted = ForkRequest(task=f"{name}-f", capability=grant.capability)
+            await coordinator.fork(f"{name}-a", wanted)
+            with pytest.raises(TaskError, match="there already"):
+                await coordinator.fork(f"{name}-b", wanted)
+            bench.strategies["auto"] = other = fixing()
+            blocking.gate.set()
+            await bench.until(f"{name}-f")
+        assert other.found[0] == b"# a\n"
+
     async def test_what_left_no_work_cannot_be_forked(self, bench: Any, name: str) -> None:
         async with bench.open() as coordinator:
             await bench.submit(name)

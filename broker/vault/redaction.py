@@ -42,7 +42,10 @@ class Redactor:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats a line of a log, its traceback included, and strikes the secrets from the whole."""
+    """Formats a line of a log, its traceback included, and strikes the secrets from the whole.
+
+    Further lines of it are indented, so that no message writes one that passes for another of the log's.
+    """
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__("%(levelname)s: %(name)s: %(message)s")
@@ -50,4 +53,4 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line without secrets."""
-        return self._redactor(super().format(record))
+        return self._redactor(super().format(record)).replace("\r", "\n").replace("\n", "\n    ")

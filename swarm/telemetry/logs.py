@@ -32,14 +32,17 @@ def about(**facts: str) -> Iterator[None]:
 
 
 class TextFormatter(logging.Formatter):
-    """Lines without control characters and without those that turn text around: models write into them."""
+    """Lines without control characters and without those that turn text around: models write into them.
+
+    Further lines of a message or a traceback are indented, so that none of them passes for one of the log's own.
+    """
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        return _clean(self._redactor.text(super().format(record)))
+        return _clean(self._redactor.text(super().format(record))).replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):

@@ -82,3 +82,12 @@ def test_a_traceback_in_a_log_is_struck_as_a_whole(redactor):
 def test_the_beginning_of_a_secret_at_the_end_is_struck_since_somebody_cut_it(redactor, kept):
     for shown in (SECRET, SECRET.encode().hex(), base64.b64encode(SECRET.encode()).decode()):
         assert redactor(f"fatal: {shown[:kept]}").removesuffix("[secret]") == "fatal: "
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_no_message_writes_a_line_that_looks_like_one_of_the_logs_own(redactor, end):
+    record = logging.LogRecord("broker.x", logging.WARNING, "f", 1, "said: %s", (f"x{end}ERROR: broker: shut",), None)
+    first, *more = RedactingFormatter(redactor).format(record).splitlines()
+    assert first == "WARNING: broker.x: said: x"
+    assert [line.strip() for line in more if line.strip()] == ["ERROR: broker: shut"]
+    assert not [line for line in more if line.startswith("ERROR")]

@@ -7,6 +7,8 @@ import io
 import json
 import logging
 
+import pytest
+
 from swarm.telemetry.logs import LONGEST, JsonFormatter, TextFormatter, about
 from swarm.telemetry.redaction import STRUCK, Redactor
 from swarm.telemetry.spans import trace_id
@@ -48,6 +50,22 @@ def test_a_model_cannot_turn_the_terminal_around_or_fake_a_line_of_its_own() -> 
     log, stream = logger(TextFormatter(Redactor()))
     log.info("a\x1b[2Jb\u202ec\rd")
     assert not set("\x1b\u202e\r") & set(stream.getvalue())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029", "\x1c"])
+def test_no_message_writes_a_line_that_looks_like_one_of_the_logs_own(end: str) -> None:
+    log, stream = logger(TextFormatter(Redactor()))
+    forged = "2026-11-30 10:00:00,000 CRITICAL swarm.daemon: the daemon was taken over"
+    log.warning("schedule %s: %s", "a", f"x{end}{forged}")
+    try:
+        {}[f"x{end}{forged}"]
+    except KeyError as error:
+        error.add_note(f"x{end}{forged}")
+        log.exception("failed")
+    lines = stream.getvalue().splitlines()
+    assert not [line for line in lines if line.startswith("2026-11-30 10:00:00,000")]
+    assert [line for line in lines if not line.startswith(" ")] == [lines[0], next(x for x in lines if "failed" in x)]
+    assert "    Traceback (most recent call last):" in lines
 
 
 def test_an_endless_message_is_cut() -> None:

@@ -234,6 +234,36 @@ def secrets_of(value: object) -> frozenset[str]:
     return frozenset()
 
 
+def secrets_known(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
+    """Every secret of the settings, with those that they only name and that stand in this environment."""
+    found = {environ[name] for name in _named(settings).values() if environ.get(name)}
+    return secrets_of(settings) | found | frozenset(settings.telemetry.headers(environ).values())
+
+
+def secrets_missing(settings: Settings, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Where the settings name a secret that is not to be had here, as KEY (VARIABLE): nobody strikes these."""
+    daemon, pool = settings.daemon, settings.pool
+    had = {f"pool.endpoints[{number}].api_key_env" for number, each in enumerate(pool.endpoints) if each.api_key}
+    had |= {"daemon.database_password_env"} if daemon.database_password else set()
+    missing = [f"{key} ({name})" for key, name in _named(settings).items() if key not in had and not environ.get(name)]
+    if daemon.database_password_file and not daemon.database_password:
+        missing.append(f"daemon.database_password_file ({daemon.database_password_file})")
+    return tuple(missing)
+
+
+def _named(settings: Settings) -> dict[str, str]:
+    """The environment variables that hold secrets, by their setting."""
+    named = {
+        "daemon.database_password_env": settings.daemon.database_password_env,
+        "telemetry.otlp_headers_env": settings.telemetry.otlp_headers_env,
+        "sandbox.egress.model.api_key_env": settings.sandbox.egress.model.api_key_env,
+    }
+    named |= {
+        f"pool.endpoints[{number}].api_key_env": each.api_key_env for number, each in enumerate(settings.pool.endpoints)
+    }
+    return {key: name for key, name in named.items() if name}
+
+
 def impossible(settings: Settings) -> tuple[Problem, ...]:
     """Settings that are each well formed and cannot work together."""
     pool = settings.pool

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from swarm.api.application import application
 from swarm.api.desk import Desk
 from swarm.api.tokens import Tokens
-from swarm.config import DaemonConfig, Settings, secrets_of
+from swarm.config import DaemonConfig, Settings, secrets_known
 from swarm.errors import DaemonError, StoreAwayError
 from swarm.instance import alone, listening, remove_socket, socket_mark
 from swarm.preflight import Preflight
@@ -40,7 +40,8 @@ async def run_daemon(settings: Settings, *, open_house: OpenHouse = house) -> in
     Raises DaemonError when it cannot start, also because another one runs, StoreError, SandboxError and PoolError.
     """
     telling = settings.telemetry
-    configure(telling.log_format, telling.log_level, Redactor(secrets_of(settings)), host=platform.node())
+    redactor = Redactor(secrets_known(settings, os.environ))
+    configure(telling.log_format, telling.log_level, redactor, host=platform.node())
     started = time.time()
     with alone(settings.daemon.state):
         async with open_house(settings) as made:

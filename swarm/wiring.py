@@ -32,7 +32,7 @@ from swarm import acceptance
 from swarm.agents import agent_of, known_agents
 from swarm.attempt import AttemptRun, Parts
 from swarm.awaiting import Awaiting
-from swarm.config import Settings, secrets_of
+from swarm.config import Settings, secrets_known
 from swarm.coordinating.pace import Pace
 from swarm.coordinating.reconciling import find_salvage
 from swarm.coordinating.station import Station, home_of, station
@@ -348,7 +348,7 @@ async def _rooms(
 
 
 def _telemetry(settings: Settings) -> AbstractContextManager[Telemetry]:
-    redactor = Redactor(secrets_of(settings))
+    redactor = Redactor(secrets_known(settings, os.environ))
     version = importlib.metadata.version("agent-swarm")
     return opened(settings.telemetry, redactor, os.environ, host=platform.node(), version=version)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
 from swarm.cli.salvage import opened, require_readable
 from swarm.cli.sandbox.given import settings_of
-from swarm.config import Settings, secrets_of
+from swarm.config import Settings, secrets_known, secrets_missing
 from swarm.errors import ReplayError
 from swarm.replay import bundle
 from swarm.replay.making import ground_of, recording
@@ -42,7 +43,14 @@ def export(
     content = bundle.packed(recorded, objects)
     path = out or Path(f"{recorded.attempt.id}.tar.gz")
     bundle.write(path, content)
+    missing = secrets_missing(settings, os.environ)
     facts = {"file": str(path), "bytes": len(content), "attempt": recorded.attempt.id, "struck": recorded.struck}
+    facts |= {"unknown_secrets": list(missing)}
+    if missing:
+        screen.hint(
+            f"WARNING: secrets that this user does not have were not looked for: {', '.join(missing)}. They may stand "
+            "in the file. Give it to nobody; export again with these set, as where the daemon is started"
+        )
     if json:
         screen.document(facts)
         return
@@ -88,7 +96,7 @@ async def _recorded(settings: Settings, wanted: str, *, clean: bool) -> tuple[Re
         capability = (await store.task(recorded.task.id)).request.capability
     if not clean:
         return recorded, objects
-    redactor = Redactor({*secrets_of(settings), *([capability] if capability else [])})
+    redactor = Redactor({*secrets_known(settings, os.environ), *([capability] if capability else [])})
     return await asyncio.to_thread(bundle.redacted, recorded, redactor), objects
 
 

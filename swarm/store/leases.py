@@ -19,7 +19,7 @@ from swarm.store import continuing, moves, rows
 from swarm.store.database import Database
 from swarm.store.rows import Claim, Row
 from swarm.store.schema import attempts, hosts, steps, tasks
-from swarm.types import AttemptResult, Conclusion, Step, TaskState
+from swarm.types import Step, TaskState
 
 FIRST = 1e9  # seconds that work which stopped in the middle is moved forward by in its queue
 AT_ONCE = 500  # tasks that one look at others finds
@@ -183,7 +183,7 @@ class Leases:
             connection.execute(tasks.update().where(tasks.c.id == row.id).values(free))
             return TaskState.DELIVERING
         if row.cancelling:
-            conclude(connection, attempt, self._db.now(connection), "cancelled by a person")
+            moves.conclude(connection, attempt, self._db.now(connection), "cancelled by a person")
             moves.move(self._db, connection, row, TaskState.CANCELLED, "a person cancelled it", **free)
             return TaskState.CANCELLED
         to = TaskState.PAUSED if row.pausing else TaskState.QUEUED
@@ -199,10 +199,3 @@ class Leases:
 
 def _parts(names: Sequence[str], size: int = 500) -> Iterator[Sequence[str]]:
     yield from (names[start : start + size] for start in range(0, len(names), size))
-
-
-def conclude(connection: sa.Connection, attempt: Row, now: float, why: str) -> None:
-    """End an attempt that no worker ends, as cancelled."""
-    result = AttemptResult(conclusion=Conclusion(ending="cancelled", summary=why))
-    values = {"ended": now, "ending": "cancelled", "detail": why, "result": result.model_dump_json()}
-    connection.execute(attempts.update().where(attempts.c.id == attempt.id).values(values))

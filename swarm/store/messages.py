@@ -14,13 +14,15 @@ from swarm.store.schema import messages
 from swarm.types import Step, TaskMessage
 
 LONGEST = 20_000  # characters of one message
-MOST = 200  # messages to one task
+MOST = 200  # messages of people to one task
 
 _AFTER = (
     sa.select(messages)
     .where(messages.c.task == sa.bindparam("whose"), messages.c.seq > sa.bindparam("after"))
     .order_by(messages.c.seq)
 )
+
+_AUTHOR = messages.c.author  # empty where the daemon says something itself
 
 
 class Messages:
@@ -73,11 +75,11 @@ def add_message(
     db: Database, connection: sa.Connection, task: str, text: str, author: str, key: str | None = None
 ) -> TaskMessage:
     """Leave a message inside the caller's transaction, in which the task is locked. Raises TaskError."""
-    last = sa.select(sa.func.coalesce(sa.func.max(messages.c.seq), 0)).where(messages.c.task == task)
-    seq = connection.execute(last).scalar_one() + 1
-    if seq > MOST:
+    told = sa.select(sa.func.coalesce(sa.func.max(messages.c.seq), 0), sa.func.count(sa.func.nullif(_AUTHOR, "")))
+    last, count = connection.execute(told.where(messages.c.task == task)).one()
+    if author and count >= MOST:
         raise TaskError(f"task {task} has {MOST} messages already", "fork it, or submit another task")
-    said = TaskMessage(task=task, seq=seq, at=db.clock(), author=author, text=text)
+    said = TaskMessage(task=task, seq=last + 1, at=db.clock(), author=author, text=text)
     connection.execute(messages.insert().values(**said.model_dump(exclude={"when"}), key=key))
     return said
 

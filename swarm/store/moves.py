@@ -20,7 +20,7 @@ from swarm.store import rows, views
 from swarm.store.database import Database
 from swarm.store.rows import Plan, Row
 from swarm.store.schema import attempts, needs, tasks
-from swarm.types import TaskRequest, TaskState
+from swarm.types import AttemptResult, Conclusion, TaskRequest, TaskState
 
 AT_ONCE = 1000  # dependents that one transaction sees to; the sweep does what is left
 
@@ -34,15 +34,24 @@ def move(
     *,
     attempt: str | None = None,
     **extra: Any,
-) -> None:
-    """Move a task on, and see to what needs it. Raises IllegalMoveError.
+) -> bool:
+    """Move a task on, and see to what needs it. False when it was queued and ended at once, by what it needs itself.
 
     ``row`` is the task as it was read in this transaction; ``extra`` are further columns. A task that is queued gets
-    its place anew.
+    its place anew. An attempt that waits for a worker ends with its task. Raises IllegalMoveError.
     """
     _move(db, connection, row, to, reason, attempt=attempt, **extra)
-    if to.final or (to is TaskState.QUEUED and not recount(db, connection, row.id)):
+    stands = to is not TaskState.QUEUED or recount(db, connection, row.id)
+    if to.final or not stands:
         release(db, connection, row.id)
+    return stands
+
+
+def conclude(connection: sa.Connection, attempt: Row, now: float, why: str) -> None:
+    """End an attempt that no worker ends, as cancelled."""
+    result = AttemptResult(conclusion=Conclusion(ending="cancelled", summary=why))
+    values = {"ended": now, "ending": "cancelled", "detail": why, "result": result.model_dump_json()}
+    connection.execute(attempts.update().where(attempts.c.id == attempt.id).values(values))
 
 
 def bind(db: Database, connection: sa.Connection, task: str, needed: Sequence[str]) -> None:
@@ -209,6 +218,10 @@ def _move(
     **extra: Any,
 ) -> None:
     lifecycle.why_legal(TaskState(row.state), to)
+    if to.final and TaskState(row.state) in {TaskState.QUEUED, TaskState.PAUSED}:
+        last = rows.last_attempt(connection, row.id)
+        if last is not None and last.ended is None:
+            conclude(connection, last, db.clock(), reason)
     values = {"state": to.value, "reason": reason, "updated": db.clock(), "failure": BY_STATE[to], **extra}
     if to not in {TaskState.RUNNING, TaskState.DELIVERING}:
         values = {"host": None, "lease": None, **values}

@@ -176,7 +176,7 @@ class Queue:
         over = sa.select(tasks).where(QUEUED, tasks.c.expires <= self._db.now(connection)).limit(BATCH)
         found = connection.execute(over.with_for_update()).all()
         for row in found:
-            reason = f"nobody claimed it within {row.expires - row.created:.0f} s"
+            reason = f"nobody claimed it within {row.expires - row.queued:.0f} s"
             moves.move(self._db, connection, row, TaskState.EXPIRED, reason)
         return tuple(row.id for row in found)
 

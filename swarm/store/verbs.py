@@ -14,7 +14,6 @@ from swarm import lifecycle
 from swarm.errors import IllegalMoveError, TaskError
 from swarm.store import continuing, moves, rows, views
 from swarm.store.database import Database
-from swarm.store.leases import conclude
 from swarm.store.messages import add_message
 from swarm.store.rows import Plan, Row
 from swarm.store.schema import attempts, tasks
@@ -81,9 +80,6 @@ class Verbs:
             row = rows.locked(connection, task)
             match S(row.state):
                 case S.QUEUED | S.PAUSED:
-                    last = rows.last_attempt(connection, row.id)
-                    if last is not None and last.ended is None:
-                        conclude(connection, last, self._db.clock(), "cancelled by a person")
                     when = "while it was paused" if row.state == S.PAUSED else "before it was claimed"
                     moves.move(self._db, connection, row, S.CANCELLED, f"cancelled {when}", fence=row.fence + 1)
                 case S.RUNNING if not row.cancelling:
@@ -138,7 +134,8 @@ class Verbs:
                 self._mark(connection, row, pausing=False)
             elif state is S.PAUSED:
                 why = lifecycle.why_legal(state, S.QUEUED)
-                again = {"fence": row.fence + 1, "not_before": 0.0, "pausing": False}
+                expires = self._db.clock() + row.expires - row.queued if row.expires else None  # counted anew
+                again = {"fence": row.fence + 1, "not_before": 0.0, "pausing": False, "expires": expires}
                 moves.move(self._db, connection, row, S.QUEUED, why, **again)
             elif state in _GOES_ON and not _carried(connection, row):
                 self._go_on(connection, row)
@@ -213,8 +210,9 @@ class Verbs:
         start = continuing.start(connection, row.id, attempt)
         why = f"a person lets it go on from attempt {start[0]}"
         said = f"Your work was ended: {row.reason or row.state}. You are asked to go on with it."
+        if not moves.move(self._db, connection, row, S.QUEUED, why, **self._again(row), carry=None):
+            return  # what it needs can never be met
         add_message(self._db, connection, row.id, said, "")
-        moves.move(self._db, connection, row, S.QUEUED, why, **self._again(row), carry=None)
         moves.begin_at(self._db, connection, row.id, start)
 
     def _begin_again(self, connection: sa.Connection, task: str) -> None:

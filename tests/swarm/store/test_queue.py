@@ -17,7 +17,7 @@ from swarm.errors import TaskError
 from swarm.scheduling.breaker import PAUSE, THRESHOLD
 from swarm.scheduling.facts import Caps, Hold, HostFacts, Rules
 from swarm.store.hosts import Member
-from swarm.store.rows import Claim, Plan, Settlement
+from swarm.store.rows import Claim, Kept, Plan, Settlement
 from swarm.store.schema import tasks
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, FailureKind, TaskRequest, TaskState, TaskView
@@ -236,8 +236,39 @@ class TestNeeds:
         assert await store.queue.sweep() == ()
         assert {(await store.view(name)).state for name in "bc"} == {S.NEEDS_PERSON}
 
+    async def test_work_that_waits_for_its_worker_ends_with_its_task_and_no_other_is_begun(self, store: Store) -> None:
+        await add(store, "a")
+        await end(store, await claim(store), S.NO_CHANGE)
+        await add(store, "b", needs=("a",))
+        held = await claim(store)
+        await store.salvaged(held, Kept("refs/salvage/b", "tree", "sandbox"))
+        await store.verbs.retry("a")
+        await end(store, await claim(store), S.GAVE_UP)
+        await store.leases.give_back(held, "its daemon was stopped")
+        for _ in range(2):
+            view = await store.view("b")
+            assert (view.state, [one.ended is None for one in view.attempts]) == (S.NEEDS_PERSON, [False])
+            await store.verbs.resume("b")
+        await store.verbs.retry("a")
+        await end(store, await claim(store), S.NO_CHANGE)
+        await store.verbs.resume("b")
+        again = await claim(store)
+        assert again.source is not None
+        assert again.source.attempt == held.attempt.id
+
 
 class TestExpiry:
+    async def test_a_pause_takes_nothing_of_the_time_that_it_may_wait(self, store: Store, clock: Clock) -> None:
+        await add(store, "a", expires=60.0)
+        await store.verbs.pause("a")
+        clock.now += 600
+        await store.verbs.resume("a")
+        clock.now += 59
+        assert await store.queue.sweep() == ()
+        clock.now += 2
+        assert await store.queue.sweep() == ("a",)
+        assert (await store.view("a")).reason == "nobody claimed it within 60 s"
+
     async def test_what_nobody_claimed_in_time_leaves_the_queue_and_can_be_retried(
         self, store: Store, clock: Clock
     ) -> None:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from swarm.config_database import Address
 from swarm.errors import IllegalMoveError, KeyReusedError, StaleClaimError, StoreError, TaskError, TaskNotFoundError
 from swarm.scheduling.facts import HostFacts
+from swarm.store.messages import MOST
 from swarm.store.rows import Claim, Kept, Plan, Settlement
 from swarm.store.schema import VERSION
 from swarm.store.store import Store
@@ -151,6 +152,19 @@ async def test_cancelling_and_delivering_exclude_each_other(store: Store) -> Non
     assert await store.deliver(other, "passed")
     with pytest.raises(IllegalMoveError, match="too late"):
         await store.verbs.cancel("t2")
+
+
+async def test_a_task_with_all_its_messages_still_goes_on(where: Path | Address) -> None:
+    async with Store(where) as store:
+        claim = await claimed(store)
+        await store.salvaged(claim, Kept("refs/salvage/t1", "tree", "sandbox"))
+        for number in range(MOST):
+            await store.messages.add("t1", f"{number}", "ann")
+        with pytest.raises(TaskError, match="200 messages already"):
+            await store.messages.add("t1", "one more", "ann")
+        gave_up = AttemptResult(conclusion=Conclusion(ending="gave_up"))
+        await store.settle(claim, Settlement(TaskState.GAVE_UP, "because", gave_up))
+        assert (await store.verbs.resume("t1")).state is TaskState.QUEUED
 
 
 async def test_a_task_waits_until_it_is_due(where: Path | Address) -> None:

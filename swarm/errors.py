@@ -15,7 +15,7 @@ SwarmError
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
 ├── ReplayError        a recorded attempt cannot be read, or not be replayed here
 └── StoreError         the database is unusable
-    └── StoreAwayError           it cannot be reached now; the same may do later
+    └── StoreAwayError           it cannot be used now; the same may do later
 """
 
 from __future__ import annotations
@@ -94,4 +94,4 @@ class StoreError(SwarmError):
 
 
 class StoreAwayError(StoreError):
-    """The database cannot be reached now: it is being restarted, or the way to it is broken."""
+    """The database cannot be used now: it is being restarted, cut off, held up, or its disk is full."""

@@ -1,4 +1,7 @@
-"""The open database: transactions, one after the other, on a thread of their own, and the bell that tells of them."""
+"""The open database: transactions, one after the other, on a thread of their own, and the bell that tells of them.
+
+Heartbeats have a thread, and where the database is shared a connection, to themselves: they wait behind no other call.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import sqlalchemy as sa
 
 from swarm.config_database import Address
 from swarm.store import clocks, journal, news
-from swarm.store.transactions import Act, transactions
+from swarm.store.transactions import Act, Transactions, transactions
 from swarm.types import Step
 
 T = TypeVar("T")
@@ -51,6 +54,11 @@ class Database:
     def __init__(self, where: Path | Address, *, clock: Callable[[], float] = time.time, reading: bool = False) -> None:
         self._made = transactions(where, clock=clock, reading=reading)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._own: Transactions | None = None
+        self._heart: ThreadPoolExecutor | None = None
+        if self._made.shared and not reading:
+            self._own = transactions(where, clock=clock)
+            self._heart = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heart")
         self._looking: asyncio.Task[None] | None = None
         self.shared = self._made.shared  # several hosts work on it
         self._agreed = _ServerClock() if self.shared and clock is time.time else None
@@ -71,8 +79,10 @@ class Database:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._looking
-        await asyncio.to_thread(self._thread.shutdown)
-        self._made.engine.dispose()
+        for thread, made in ((self._heart, self._own), (self._thread, self._made)):
+            if thread is not None and made is not None:
+                await asyncio.to_thread(thread.shutdown)
+                made.engine.dispose()
 
     async def do(self, act: Act[T], *, ring: Callable[[T], str | None] = lambda _: None) -> T:
         """Run ``act`` as one transaction; ``ring`` names the task whose followers are woken.
@@ -88,6 +98,12 @@ class Database:
         if task := ring(found):
             self.bell.ring(task)
         return found
+
+    async def beat(self, act: Act[T]) -> T:
+        """Run an ``act`` that writes no journal, beside all others where the database is shared. Raises as `do`."""
+        if self._heart is None or self._own is None:
+            return await self.do(act)
+        return await asyncio.get_running_loop().run_in_executor(self._heart, self._own.run, act)
 
     def soon(self, act: Act[Any]) -> None:
         """Have a transaction made and return at once; anything handed in later is later on disk too."""

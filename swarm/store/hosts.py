@@ -89,11 +89,13 @@ class Hosts:
             if connection.execute(hosts.update().where(*mine).values(beat=now)).rowcount == 0:
                 return None
             held = (tasks.c.host == me.facts.name, BUSY)
-            connection.execute(tasks.update().where(*held).values(lease=now + me.facts.lease))
+            # What is locked is in use, by a claim or a large save of ours: its lease is renewed the next time.
+            free = sa.select(tasks.c.id).where(*held).with_for_update(skip_locked=True, key_share=True)
+            connection.execute(tasks.update().where(tasks.c.id.in_(free)).values(lease=now + me.facts.lease))
             query = sa.select(tasks.c.id, tasks.c.fence, tasks.c.cancelling, tasks.c.pausing).where(*held)
             return tuple(Order(*row) for row in connection.execute(query))
 
-        return await self._db.do(act)
+        return await self._db.beat(act)
 
     async def drain(self, me: Member) -> None:
         """Say that this life claims nothing more."""

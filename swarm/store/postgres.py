@@ -15,9 +15,14 @@ from swarm.store.migrating import migrate, require_present
 
 OLDEST = 14  # major version; older ones get no more mends from their makers
 CONNECT = 5  # seconds to reach the server
-STATEMENT, LOCK, IDLE = 30_000, 10_000, 30_000  # milliseconds: a statement, waiting for a lock, a forgotten transaction
+STATEMENT = 30_000  # milliseconds that a statement may take
+LOCK = 2_000  # milliseconds that one waits for a lock at a time, so that a process that holds it is outlived by tries
+IDLE = (
+    5_000  # milliseconds of a silent transaction: a host that was frozen in one must let go long before any lease ends
+)
 SILENCE = 10_000  # milliseconds after which a server that does not acknowledge is taken for gone
 PATIENCE = 5.0  # seconds that an outage is waited for
+HELD_UP = 10.0  # seconds that others may be in the way of a transaction: longer than a frozen one may hold a lock
 CONNECTIONS = 2  # one that writes, one that looks for news
 _MIGRATING = 7_203_551  # the lock of whoever makes or changes the tables
 
@@ -25,8 +30,11 @@ _SETTINGS = (
     f"SET statement_timeout = {STATEMENT}; SET lock_timeout = {LOCK}; "
     f"SET idle_in_transaction_session_timeout = {IDLE}; SET timezone = 'UTC'"
 )
-_STARTING = frozenset({"57P01", "57P02", "57P03", "53300"})  # it goes down, comes up, or has no connection to spare
-_CLASHES = frozenset({"40001", "40P01", "55P03", "23505"})  # another transaction was in the way
+# It goes down, comes up, has no connection to spare, or ended ours since we were silent in a transaction.
+_STARTING = frozenset({"57P01", "57P02", "57P03", "53300", "25P03"})
+_TAKEN = "23505"  # what should be there once is there already
+_CLASHES = frozenset({"40001", "40P01", "55P03", "57014", _TAKEN})  # others were in the way, or it was too slow
+_STRAINED = frozenset({"25006", "53000", "53100", "53200", "53400", "58030"})  # no room, no memory, or a copy for now
 Kind = Literal["away", "clash", "wrong"]
 
 # What a server says before it lets us in has no code, only words: what it means, and the mend.
@@ -50,6 +58,14 @@ _TOLD = (
     ),
 )
 _STATES = {
+    "57014": (
+        "was too slow, or somebody stopped what was asked of it: {line}",
+        "see what else runs on the server: pg_stat_activity; nothing is lost; it is tried again",
+    ),
+    "55P03": (
+        "is held up: {line}",
+        "see whose transaction holds the lock: pg_stat_activity, pg_locks; nothing is lost; it is tried again",
+    ),
     "42501": (
         "gives us no right: {line}",
         "let the user in daemon.database own the database: ALTER DATABASE NAME OWNER TO USER",
@@ -130,7 +146,8 @@ def refused(error: sa.exc.DBAPIError, where: object) -> StoreError:
         mend = "is the server running, and may this machine reach it? nothing is lost; it is tried again"
         return StoreAwayError(f"the database {where} cannot be reached: {_line(error)}", mend)
     what, mend = _reason(error) or (f"failed: {_line(error)}", "see the server's own log")
-    return StoreError(f"the database {where} {what}", mend)
+    passes = _state(error) in (_CLASHES | _STRAINED) - {_TAKEN}
+    return (StoreAwayError if passes else StoreError)(f"the database {where} {what}", mend)
 
 
 def _reason(error: sa.exc.DBAPIError) -> tuple[str, str] | None:

@@ -10,11 +10,23 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from swarm.errors import StoreError
+from swarm.errors import StoreAwayError, StoreError
 from swarm.store.migrating import migrate, require_present
 from swarm.store.schema import keep_private
 
 BUSY = 30_000  # milliseconds that a writer waits for another process's transaction
+
+# What may be over the next time: another writer, a disk that is full or fails, no memory. See sqlite.org/rescode.html.
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
 
 
 def open_engine(path: Path, *, reading: bool = False) -> sa.Engine:
@@ -59,9 +71,12 @@ def open_engine(path: Path, *, reading: bool = False) -> sa.Engine:
     return engine
 
 
-def failed(error: sa.exc.DatabaseError) -> StoreError:
-    """What to tell of a statement that went wrong."""
-    return StoreError(f"the database failed: {error.orig}", "is the disk full, or the state folder gone?")
+def failed(error: sa.exc.DBAPIError) -> StoreError:
+    """What to tell of a statement that went wrong; a StoreAwayError where it may not the next time."""
+    what = f"the database failed: {error.orig}"
+    if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+        return StoreAwayError(what, "free some disk where the state folder is; work waits, and goes on by itself")
+    return StoreError(what, "is the file damaged, or the state folder gone?")
 
 
 def _configure(connection: sqlite3.Connection, _record: object, *, reading: bool) -> None:

@@ -190,7 +190,8 @@ class Shared:
     def _enough(self, tries: RetryCallState) -> bool:
         failure = tries.outcome.exception() if tries.outcome else None
         if isinstance(failure, _AgainError) and postgres.kind_of(failure.cause) == "clash":
-            return tries.attempt_number >= CLASHES
+            waited = tries.seconds_since_start or 0.0
+            return tries.attempt_number >= CLASHES or waited >= postgres.HELD_UP
         return self._outage is not None and self._outage.lasts
 
 

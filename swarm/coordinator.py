@@ -16,7 +16,7 @@ from swarm.coordinating.membership import Membership
 from swarm.coordinating.reconciling import end_stray_runs
 from swarm.coordinating.station import Station
 from swarm.coordinating.verbs import Keep, Verbs, nowhere, settled
-from swarm.errors import StaleClaimError, StoreAwayError
+from swarm.errors import StaleClaimError, StoreAwayError, StoreError
 from swarm.failures import failure_of
 from swarm.pulse import Pulse
 from swarm.runs import Ended, Engine
@@ -28,6 +28,7 @@ from swarm.types import AttemptResult, Fault, Outcome, TaskState, TaskView
 
 AGAIN = 1.0  # seconds between two tries while the database is away
 LAST_TRIES = 10.0  # seconds of them while the daemon ends
+LEAVING = 60.0  # seconds that parked attempts may take in all to save their work and say so, while the daemon ends
 POLL = 5.0  # seconds after which the queue is looked at again, where other hosts may put something into it
 
 T = TypeVar("T")
@@ -126,16 +127,17 @@ class Coordinator(Verbs):
         """Claim nothing more, give running attempts ``patience`` seconds, then park them for the next claim."""
         self._draining = True
         self._woken.set()
-        with suppress(StoreAwayError):
+        with suppress(StoreError):
             await self._membership.drain()
         if self._following and patience > 0:
             await asyncio.wait(set(self._following.values()), timeout=patience)
-        left = dict(self._following)
-        for attempt in left:
-            log.info("parking attempt %s", attempt)
-            await self._engine.park(attempt)
+        left = set(self._following.values())
+        await self._park_all(list(self._following))
         if left:
-            await asyncio.wait(set(left.values()))
+            _, stuck = await asyncio.wait(left, timeout=LEAVING)
+            for each in stuck:
+                log.warning("%s is left as it is on disk; whoever takes it over goes on from there", each.get_name())
+                each.cancel()
 
     async def redeem(self, held: Held, verdict: dict[str, Any]) -> TaskView | None:
         """Move a task that ended to where a later word of the broker's puts it; None where it has moved on since."""
@@ -150,18 +152,26 @@ class Coordinator(Verbs):
 
     async def stop(self, task: str) -> None:
         """End a task's attempt for good, and wait a while to see it tidy up."""
-        for name in self._names(task):
+        for name in self._stoppable(task):
             await self._engine.cancel(name)
             await settled(self._following.get(name), self._pace.cancel)
 
     async def park(self, task: str) -> None:
         """Have a task's attempt save its work and stop, and wait a while for that."""
-        for name in self._names(task):
+        for name in self._stoppable(task):
             await self._engine.park(name)
             await settled(self._following.get(name), self._pace.cancel)
 
-    def _names(self, task: str) -> tuple[str, ...]:
-        return tuple(name for name, claim in self._claims.items() if claim.task.id == task)
+    def _stoppable(self, task: str) -> tuple[str, ...]:
+        """A task's attempts here, without what is being delivered, or is just about to be: that goes on to its end."""
+        held = (name for name, claim in self._claims.items() if claim.task.id == task)
+        return tuple(name for name in held if name not in self._delivering)
+
+    async def _park_all(self, names: list[str]) -> None:
+        """Stop attempts, all at once: none waits for the database because of another."""
+        for name in names:
+            log.info("parking attempt %s", name)
+        await asyncio.gather(*(self._engine.park(name) for name in names))
 
     # Claiming
 
@@ -176,7 +186,7 @@ class Coordinator(Verbs):
         """Sleep until woken, or until a task that waits for its retry is due."""
         due = None
         if len(self._claims) - len(self._delivering) < self._workers:
-            with suppress(StoreAwayError):
+            with suppress(StoreError):
                 due = await self._store.queue.due()
         waits = [max(0.05, due - self._store.clock())] if due is not None else []
         waits += [POLL] if self._store.shared else []
@@ -184,10 +194,10 @@ class Coordinator(Verbs):
             await asyncio.wait_for(self._woken.wait(), min(waits, default=None))
 
     async def _patiently(self, call: Awaitable[None]) -> None:
-        """Make a call that the next round makes again, should the database be away."""
+        """Make a call that the next round makes again, should it fail: the heartbeat tells whether all does."""
         try:
             await call
-        except StoreAwayError as error:
+        except StoreError as error:
             log.warning("%s", error)
             await asyncio.sleep(AGAIN)
 
@@ -197,7 +207,7 @@ class Coordinator(Verbs):
         """Say that this host lives, and do what is wanted of its tasks, for ever."""
         while True:
             await asyncio.sleep(self._pace.beat)
-            await self._end_stuck()
+            await self._patiently(self._end_stuck())
             before = {(claim.task.id, claim.fence): name for name, claim in self._claims.items()}
             orders = await self._membership.beat()
             if orders is None:
@@ -210,10 +220,11 @@ class Coordinator(Verbs):
     ) -> None:
         """Set right where this host and the database do not agree on what it works on."""
         held = {(order.task, order.fence) for order in orders}
-        for key, name in before.items():
-            if key not in held and name in self._claims and self._claims[name].fence == key[1]:
-                log.warning("attempt %s is no longer ours", name)
-                await self._engine.park(name)
+        ours = {key: name for key, name in before.items() if key not in held and name in self._claims}
+        lost = [name for key, name in ours.items() if self._claims[name].fence == key[1]]
+        if lost:
+            log.warning("no longer ours: %s", ", ".join(lost))
+            await self._park_all(lost)
         await self._obey(orders)
         known = {(claim.task.id, claim.fence) for claim in self._claims.values()}
         for claim in await self._membership.disown(orders, known | set(before)):
@@ -222,18 +233,17 @@ class Coordinator(Verbs):
     async def _obey(self, orders: tuple[Order, ...]) -> None:
         """What was asked at another host's door."""
         for order in orders:
-            for name in self._names(order.task):
-                if order.cancelling and name not in self._delivering:
+            for name in self._stoppable(order.task):
+                if order.cancelling:
                     await self._engine.cancel(name)
-                elif order.pausing and name not in self._delivering:
+                elif order.pausing:
                     await self._engine.park(name)
 
     async def _park_if_lost(self) -> None:
         """Stop before anybody else may begin with what is ours: nobody can be asked whether somebody has."""
         if self._membership.lost and self._claims:
             log.error("no heartbeat came through for %.0f s: everything is parked", self._pace.lease)
-            for name in list(self._claims):
-                await self._engine.park(name)
+            await self._park_all(list(self._claims))
 
     async def _end_stuck(self) -> None:
         for name, run in list(self._runs.items()):
@@ -241,7 +251,11 @@ class Coordinator(Verbs):
             if fault is not None and name not in self._stuck:
                 log.error("attempt %s: %s", name, fault.text)
                 self._stuck[name] = fault
-                await self._engine.cancel(name)
+                try:
+                    await self._engine.cancel(name)
+                except StoreError:
+                    del self._stuck[name]  # it is still stuck at the next look
+                    raise
 
     async def _sweep(self, group: asyncio.TaskGroup) -> None:
         """Look for what no event told of, for ever."""
@@ -286,17 +300,22 @@ class Coordinator(Verbs):
                 await self._insist(lambda: self._settle(claim, outcome_of(ended, self._stuck.get(name))))
         except StaleClaimError as error:
             log.warning("%s", error)
-        except StoreAwayError as error:
+        except StoreError as error:
             log.warning("attempt %s is left to whoever takes it over: %s", name, error)
 
     async def _ended(self, claim: Claim) -> Ended:
         name = claim.attempt.id
-        if claim.cancelling:  # asked for just before its worker died
-            await self._engine.cancel(name)
-            return Ended("cancelled")
-        if claim.resumed:
-            await self._engine.adopt(name)
-        return await self._engine.run(name)
+        try:
+            if claim.cancelling:  # asked for just before its worker died
+                await self._engine.cancel(name)
+                return Ended("cancelled")
+            if claim.resumed:
+                await self._engine.adopt(name)
+            return await self._engine.run(name)
+        except StoreError as error:
+            log.warning("attempt %s stops: %s", name, error)
+            await self._engine.park(name)
+            return Ended("parked")
 
     async def _give_back(self, claim: Claim) -> None:
         why = "its daemon was stopped" if self._draining else "its worker let go of it"
@@ -379,8 +398,10 @@ class Coordinator(Verbs):
             decision = await self._decide(claim, result)
             if decision.kind != "deliver":
                 return Outcome(result=result)
+            # Before the database says so: a pause that came a moment earlier must not stop what is handed over by then.
+            self._delivering.add(name)
             if not await self._store.deliver(claim, decision.reason):
+                self._delivering.discard(name)
                 return Outcome(result=cancelled(result))
-        self._delivering.add(name)
         self._woken.set()
         return await run.deliver(result)

@@ -21,7 +21,7 @@ from dbos import error as dbos_error
 from sqlalchemy import event
 
 from swarm.config_database import Address
-from swarm.errors import StoreError
+from swarm.errors import StoreAwayError, StoreError
 from swarm.runs import Act, Ended, Flow, Ours, RunView, State
 from swarm.store import postgres, sqlite
 from swarm.store.schema import keep_private
@@ -32,6 +32,7 @@ VERSION = "attempt-1"  # never to be raised: DBOS hands runs of one version to n
 SCHEMA = "engine"  # of the Postgres database, beside the store's
 LIVES = 50  # processes that one run may end in a row: one that kills the daemon each time must not do so for ever
 POLL = 1.0  # seconds between two looks at the own queue: what a takeover waits at most
+WORD = 3.0  # seconds that stopping a run may wait for the database
 LISTEN = 0.25  # seconds between two looks for signals where the database does not tell of them, and at most to close
 CONNECTIONS = 8  # to the database; more only wait for one another's commits
 THREADS = 128  # for everything that blocks, DBOS's and the hall's: DBOS makes its pool the event loop's own
@@ -107,29 +108,32 @@ class DbosEngine:
         here = self._here.get(name) or await self._begin(name)
         while here.task is None and not here.ended.done():
             await asyncio.wait({here.ended}, timeout=2 * POLL)
-            await self._look(name, here)  # another may have adopted it while it was on our queue
+            with contextlib.suppress(StoreAwayError):
+                await self._look(name, here)  # another may have adopted it while it was on our queue
         ended = await asyncio.shield(here.ended)
-        return await self._written(name, ended) if ended.how in {"done", "failed"} else ended
+        return await self._written(name, here, ended) if ended.how in {"done", "failed"} else ended
 
     async def adopt(self, *names: str) -> None:
         wanted = [name for name in names if name not in self._here]
         if not wanted:
             return
         taken: list[str] = []
-        for status in await _ask(partial(_list, workflow_ids=wanted)):
+        for status in await self._ask(partial(_list, workflow_ids=wanted)):
             name, lives = status.workflow_id, _lives(status) + 1
             if _STATES[status.status] not in _UNFINISHED or name in self._here:
                 continue
             self._here[name] = _Here(lives=lives, adopted=True)
             given_up = lives > self._lives
-            await _ask(partial(DBOS.update_workflow_attributes_async, name, {"lives": lives, "given up": given_up}))
+            await self._ask(
+                partial(DBOS.update_workflow_attributes_async, name, {"lives": lives, "given up": given_up})
+            )
             if given_up:
                 await self.cancel(name)
                 continue
             self._parked.discard(name)
             taken.append(name)
         if taken:
-            await _ask(partial(DBOS.resume_workflows_async, taken, queue_name=self._queue))
+            await self._ask(partial(DBOS.resume_workflows_async, taken, queue_name=self._queue))
 
     async def phase(self, name: str, act: Act) -> str:
         run = _running()
@@ -169,13 +173,13 @@ class DbosEngine:
 
     async def signal(self, name: str, topic: str, value: str) -> bool:
         try:
-            await _ask(partial(DBOS.send_async, name, value, topic))
+            await self._ask(partial(DBOS.send_async, name, value, topic))
         except dbos_error.DBOSNonExistentWorkflowError:
             return False
         return True
 
     async def cancel(self, name: str) -> None:
-        await _ask(partial(DBOS.cancel_workflow_async, name))
+        await self._ask(partial(DBOS.cancel_workflow_async, name), WORD)
         self._stop(name, Ended("cancelled"))
 
     async def park(self, name: str) -> None:
@@ -183,16 +187,16 @@ class DbosEngine:
         here = self._here.get(name)
         self._stop(name, Ended("parked"))
         if here is not None and here.lives > 1:
-            await _ask(partial(DBOS.update_workflow_attributes_async, name, {"lives": 1}))
+            with contextlib.suppress(StoreAwayError):  # one life is counted too many then, and that is all
+                await self._ask(partial(DBOS.update_workflow_attributes_async, name, {"lives": 1}), WORD)
 
     async def runs(self, *states: State, limit: int = 10_000) -> tuple[RunView, ...]:
         wanted = [name for name, state in _STATES.items() if state in (states or _UNFINISHED)]
-        return tuple(_view(each) for each in await _ask(partial(_list, status=wanted, limit=limit)))
+        return tuple(_view(each) for each in await self._ask(partial(_list, status=wanted, limit=limit)))
 
     async def close(self) -> None:
         tasks = [here.task for here in self._here.values() if here.task]
-        for name in list(self._here):
-            await self.park(name)
+        await asyncio.gather(*(self.park(name) for name in list(self._here)))
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._destroy()
 
@@ -204,7 +208,7 @@ class DbosEngine:
             raise RuntimeError("the engine is not open")
         here = self._here[name] = _Here()
         try:
-            await _ask(partial(_start, self._workflow, name))
+            await self._ask(partial(_start, self._workflow, name))
             await self._look(name, here)
         except BaseException:
             self._drop(name, here, Ended("parked"))
@@ -215,7 +219,7 @@ class DbosEngine:
         """Let a run go that does not begin here, since it ended, was parked, or is another's."""
         if here.task is not None or here.ended.done():
             return
-        (status,) = await _ask(partial(_list, workflow_ids=[name], load_output=True))
+        (status,) = await self._ask(partial(_list, workflow_ids=[name], load_output=True))
         if here.task is None and (ended := self._standing(status, here)):
             self._drop(name, here, ended)
 
@@ -231,11 +235,21 @@ class DbosEngine:
             case _:
                 return _ended(status)
 
-    async def _written(self, name: str, ended: Ended) -> Ended:
-        """The end as the database has it: a flow may end in the moment in which its run is adopted elsewhere."""
+    async def _written(self, name: str, here: _Here, ended: Ended) -> Ended:
+        """The end as the database has it: a flow may end in the moment in which its run is adopted elsewhere.
+
+        One that could not be written is parked: whoever adopts the run comes to the same end by what is remembered.
+        """
         while True:
-            (status,) = await _ask(partial(_list, workflow_ids=[name], load_output=True))
+            over = here.task is None or here.task.done()
+            try:
+                (status,) = await self._ask(partial(_list, workflow_ids=[name], load_output=True))
+            except StoreAwayError:
+                await asyncio.sleep(POLL)
+                continue
             match _STATES[status.status]:
+                case "running" if status.executor_id == self._executor and over:
+                    return Ended("parked")
                 case "running" if status.executor_id == self._executor:
                     await asyncio.sleep(0.05)
                 case "running" | "waiting":
@@ -290,17 +304,33 @@ class DbosEngine:
 
         return attempt
 
+    async def _ask(self, call: Callable[[], Coroutine[Any, Any, T]], within: float | None = None) -> T:
+        """Ask DBOS apart from any flow: asked inside of one, the answer would become a step of it. Raises StoreError.
+
+        What may be asked again DBOS asks again by itself, for as long as a Postgres server is away, and goes on so
+        behind a call that was not waited for any longer than ``within`` seconds.
+        """
+        try:
+            async with asyncio.timeout(within):
+                return await asyncio.get_running_loop().create_task(call(), context=contextvars.Context())
+        except sa.exc.DBAPIError as error:
+            raise _failed(self._where, error) from error
+        except TimeoutError as error:
+            raise StoreAwayError(f"the engine's database {self._where} does not answer", "it is tried again") from error
+
     async def _require_ours(self, name: str) -> None:
         if self._ours is not None and not await self._ours(name):
             self._lose(name)
 
     @contextlib.contextmanager
     def _owned(self, name: str) -> Iterator[None]:
-        """Around what DBOS refuses to a flow whose run another process adopted."""
+        """Around what DBOS refuses to a flow whose run another process adopted, or cannot write. Raises StoreError."""
         try:
             yield
         except dbos_error.DBOSWorkflowConflictIDError:
             self._lose(name)
+        except sa.exc.DBAPIError as error:
+            raise _failed(self._where, error) from error
 
     def _lose(self, name: str) -> None:
         # Leaving by a cancellation, since for any other end DBOS would look on until the other process ends the run.
@@ -326,15 +356,8 @@ def _running() -> str:
     return name
 
 
-async def _ask(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Ask DBOS apart from any flow: asked inside of one, the answer would become a step of it. Raises StoreError.
-
-    What may be asked again DBOS asks again by itself, for as long as a Postgres server is away.
-    """
-    try:
-        return await asyncio.get_running_loop().create_task(call(), context=contextvars.Context())
-    except sa.exc.DatabaseError as error:
-        raise sqlite.failed(error) from error
+def _failed(where: Path | Address, error: sa.exc.DBAPIError) -> StoreError:
+    return postgres.refused(error, where) if isinstance(where, Address) else sqlite.failed(error)
 
 
 async def _start(workflow: Flow, name: str) -> None:

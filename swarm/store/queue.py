@@ -7,6 +7,7 @@ same with a hundred thousand tasks as with ten. Decisions are made one after the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -132,7 +133,7 @@ class Queue:
 
     def running(self, connection: sa.Connection) -> Running:
         """Everything that holds a slot now, and what is held back."""
-        busy = tuple(_busy(row) for row in connection.execute(sa.select(tasks).where(_BUSY)))
+        busy = tuple(_busy(row) for row in connection.execute(_BUSY_TASKS))
         now = self._db.now(connection)
         at_work = {one.task for one in busy}
         opened = breakers.opened(connection)
@@ -154,21 +155,9 @@ class Queue:
 
     def _lanes(self, connection: sa.Connection, start: str, limit: int) -> tuple[list[str], list[Row]]:
         """The lanes of tasks that are ready, after ``start`` by name, and the first task of each that is due."""
-        lanes = _lanes_after(start)
-        some = sa.select(lanes.c.lane).where(lanes.c.lane.is_not(None)).limit(limit)
-        names = list(connection.execute(some).scalars())
-        first = (
-            sa.select(tasks.c.id)
-            # The sum keeps SQLite from taking the index by delay, and with it every task of the queue.
-            .where(*_READY, tasks.c.lane == lanes.c.lane, tasks.c.not_before + 0.0 <= self._db.now(connection))
-            .order_by(tasks.c.rank, tasks.c.created)
-            .limit(1)
-            .correlate(lanes)
-            .scalar_subquery()
-        )
-        chosen = sa.select(first).select_from(lanes).where(lanes.c.lane.is_not(None)).limit(limit)
-        head = tasks.alias("head")
-        return names, list(connection.execute(sa.select(head).where(head.c.id.in_(chosen))))
+        given = {"start": start, "limit": limit}
+        names = list(connection.execute(_LANES, given).scalars())
+        return names, list(connection.execute(_FIRSTS, {**given, "now": self._db.now(connection)}))
 
     # What no event told of
 
@@ -197,9 +186,9 @@ class Queue:
             connection.execute(tasks.update().where(tasks.c.id == row.id).values(moves.place(row, {})))
 
 
-def _lanes_after(start: str) -> sa.CTE:
+def _lanes_after() -> sa.CTE:
     """The names of lanes with tasks that are ready, one step in the index for each (a loose index scan)."""
-    first = sa.select(sa.func.min(tasks.c.lane).label("lane")).where(*_READY, tasks.c.lane > start)
+    first = sa.select(sa.func.min(tasks.c.lane).label("lane")).where(*_READY, tasks.c.lane > sa.bindparam("start"))
     lanes = first.cte("lanes", recursive=True)
     other = tasks.alias("other")
     following = (
@@ -208,6 +197,31 @@ def _lanes_after(start: str) -> sa.CTE:
         .scalar_subquery()
     )
     return lanes.union_all(sa.select(following).where(lanes.c.lane.is_not(None)))
+
+
+def _names_of(lanes: sa.CTE) -> sa.Select[str]:
+    return sa.select(lanes.c.lane).where(lanes.c.lane.is_not(None)).limit(sa.bindparam("limit"))
+
+
+def _firsts_of(lanes: sa.CTE) -> sa.Select[Any]:
+    first = (
+        sa.select(tasks.c.id)
+        # The sum keeps SQLite from taking the index by delay, and with it every task of the queue.
+        .where(*_READY, tasks.c.lane == lanes.c.lane, tasks.c.not_before + 0.0 <= sa.bindparam("now"))
+        .order_by(tasks.c.rank, tasks.c.created)
+        .limit(1)
+        .correlate(lanes)
+        .scalar_subquery()
+    )
+    chosen = sa.select(first).select_from(lanes).where(lanes.c.lane.is_not(None)).limit(sa.bindparam("limit"))
+    head = tasks.alias("head")
+    return sa.select(head).where(head.c.id.in_(chosen))
+
+
+# Built once: each claim asks these, and building them takes longer than their answer.
+_LANES, _FIRSTS = _names_of(_lanes_after()), _firsts_of(_lanes_after())
+_OF_BUSY = ("id", "repository", "user", "tier", "mutex", "follows", "host", "state")
+_BUSY_TASKS = sa.select(*(tasks.c[name] for name in _OF_BUSY)).where(_BUSY)
 
 
 def candidate_of(row: Row) -> Candidate:

@@ -32,7 +32,7 @@ from swarm import acceptance
 from swarm.agents import agent_of, known_agents
 from swarm.attempt import AttemptRun, Parts
 from swarm.awaiting import Awaiting
-from swarm.config import Settings, secrets_known
+from swarm.config import RepositoryConfig, Settings, secrets_known
 from swarm.coordinating.pace import Pace
 from swarm.coordinating.reconciling import find_salvage
 from swarm.coordinating.station import Station, home_of, station
@@ -46,7 +46,7 @@ from swarm.models import Models
 from swarm.planner import Planner
 from swarm.preflight import Ground as Footing
 from swarm.preflight import Preflight
-from swarm.replay.replayer import Means
+from swarm.replay.replayer import REPLAYED, Means
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
 from swarm.salvage.upkeep import Upkeep
@@ -354,26 +354,34 @@ def _telemetry(settings: Settings) -> AbstractContextManager[Telemetry]:
 
 
 @asynccontextmanager
-async def replaying(settings: Settings, folder: Path) -> AsyncIterator[Means]:
-    """What attempts are replayed with: sandboxes whose owner is ``folder``, and neither pool nor broker.
+async def replaying(
+    settings: Settings, folder: Path, known: RepositoryConfig, *, network: bool
+) -> AsyncIterator[Means]:
+    """What attempts are replayed with: sandboxes, images and set-ups of ``folder`` alone, and neither pool nor broker.
 
-    Set-ups and images that the daemon keeps are used where this user is the daemon's. Raises SandboxUnavailableError.
+    Nothing that the daemon keeps is taken or written: what is replayed may be a stranger's. ``known`` is how its
+    sandboxes are made, whatever name the recording has. Without ``network`` no set-up reaches a registry, and no engine
+    fetches an image. Raises SandboxUnavailableError.
     """
-    state = settings.daemon.state
-    ours = state.exists() and state.stat().st_uid == os.geteuid()
-    here = (
-        settings
-        if ours
-        else settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"state": folder})})
+    images = settings.sandbox.images
+    if not network:
+        images = images.model_copy(update={"pull": "never", "build_network": "none"})
+        known = known.model_copy(update={"setup_network": "none"})
+    sandbox = settings.sandbox.model_copy(update={"warm": WarmConfig(max=0), "images": images})
+    here = settings.model_copy(
+        update={
+            "daemon": settings.daemon.model_copy(update={"state": folder}),
+            "sandbox": sandbox,
+            "repositories": {REPLAYED: known},
+        }
     )
     denied = DeniedLog()
-    exits = ways_out(settings.sandbox.egress, denied)
-    config = settings.sandbox.model_copy(update={"warm": WarmConfig(max=0)})
+    exits = ways_out(sandbox.egress, denied) if network else {}
     git = folder / "git"
     git.mkdir()
-    spec = SandboxSpec(limits=settings.sandbox.limits, env=settings.sandbox.env)
+    spec = SandboxSpec(limits=sandbox.limits, env=sandbox.env)
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(chosen_backend(config, state=folder, exits=exits))
+        backend = await stack.enter_async_context(chosen_backend(sandbox, state=folder, exits=exits))
         proved = await backend.self_test()
         rooms = await stack.enter_async_context(_rooms(here, backend, proved, exits, denied))
         yield Means(rooms, spec, _strategies(settings), git)

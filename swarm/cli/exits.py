@@ -31,6 +31,7 @@ class Code(IntEnum):
     EXPIRED = 18
     DIFFERENT = 20
     CANNOT_REPLAY = 21
+    NOT_WHOLE = 22
     UNEXPECTED = 70
     INTERRUPTED = 130
     PIPE = 141
@@ -58,6 +59,7 @@ MEANINGS: dict[Code, str] = {
     Code.EXPIRED: "task: nobody claimed it in time",
     Code.DIFFERENT: "replay: another tree came out than was recorded",
     Code.CANNOT_REPLAY: "replay: the attempt or the file cannot be replayed here",
+    Code.NOT_WHOLE: "replay: the same tree, but not every recorded line was played, or not as recorded",
     Code.UNEXPECTED: "a fault of this program; the message names a log",
     Code.INTERRUPTED: "Ctrl-C; a task that was watched goes on",
     Code.PIPE: "the reader of our output went away",

@@ -16,7 +16,7 @@ from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
 from swarm.cli.salvage import opened, require_readable
 from swarm.cli.sandbox.given import settings_of
-from swarm.config import Settings, secrets_known, secrets_missing
+from swarm.config import RepositoryConfig, Settings, secrets_known, secrets_missing
 from swarm.errors import ReplayError
 from swarm.replay import bundle
 from swarm.replay.making import ground_of, recording
@@ -65,27 +65,35 @@ def replay(
     ctx: typer.Context,
     what: Annotated[str, typer.Argument(metavar="TASK|FILE", help="A task, an attempt, or a file of swarm export.")],
     diff: Annotated[bool, typer.Option("--diff", help="How the trees differ, as a unified diff.")] = False,
+    known_as: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Image and set-up of this repository of swarm.toml.")
+    ] = None,
+    network: Annotated[bool, typer.Option("--network", help="Let the set-up reach the package registries.")] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Replay an attempt offline, with the recorded answers: 0 for the same tree, 20 for another, 21 where it cannot be.
+    """Replay an attempt offline: 0 for the same, 20 for another tree, 22 for another way there, 21 where it cannot be.
 
-    Its commands really run, in a sandbox. A file of a stranger's is as hostile as any repository, and no more.
+    Its commands really run, in a sandbox, with the recorded answers. A file of a stranger's is as hostile as any
+    repository: it reaches no network, none of the daemon's kept set-ups, and no repository's settings without --as.
     """
     if Path(what).is_file() or "/" in what or what.endswith(".gz"):
-        settings = settings_of(ctx, config)
+        settings = door.loaded(ctx, config).settings if known_as else settings_of(ctx, config)
         recorded, objects = bundle.read(Path(what))
+        known = _known(settings, known_as) if known_as else RepositoryConfig()
     else:
         settings = door.loaded(ctx, config).settings
         recorded, objects = door.run(_recorded(settings, what, clean=False))
-    _warn(settings, recorded)
-    verdict = door.run(_replayed(settings, recorded, objects))
+        own = recorded.task.request.repository
+        known = _known(settings, known_as) if known_as else settings.repositories.get(own, RepositoryConfig())
+    _warn(settings, recorded, known, network=network)
+    verdict = door.run(_replayed(settings, recorded, objects, known, network=network))
     if json:
         screen.document(verdict.model_dump(mode="json"))
     else:
         _say(verdict, diff=diff)
     if not verdict.same:
-        raise typer.Exit(Code.DIFFERENT)
+        raise typer.Exit(Code.NOT_WHOLE if verdict.alike else Code.DIFFERENT)
 
 
 async def _recorded(settings: Settings, wanted: str, *, clean: bool) -> tuple[Recording, bytes]:
@@ -100,18 +108,28 @@ async def _recorded(settings: Settings, wanted: str, *, clean: bool) -> tuple[Re
     return await asyncio.to_thread(bundle.redacted, recorded, redactor), objects
 
 
-async def _replayed(settings: Settings, recorded: Recording, objects: bytes) -> Verdict:
+def _known(settings: Settings, name: str) -> RepositoryConfig:
+    if (known := settings.repositories.get(name)) is None:
+        raise ReplayError(f"swarm.toml has no [repositories.{name}]", "name one of those it has, or leave out --as")
+    return known
+
+
+async def _replayed(
+    settings: Settings, recorded: Recording, objects: bytes, known: RepositoryConfig, *, network: bool
+) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="agent-swarm-replay-") as folder:
-        async with replaying(settings, Path(folder)) as means:
+        async with replaying(settings, Path(folder), known, network=network) as means:
             try:
                 return await Replayer(recorded, means).run(objects)
             except WorkspaceError as error:
                 raise ReplayError(f"the objects of the recording cannot be used: {error}") from error
 
 
-def _warn(settings: Settings, recorded: Recording) -> None:
+def _warn(settings: Settings, recorded: Recording, known: RepositoryConfig, *, network: bool) -> None:
     """Say what is another ground than it was recorded on: the first thing to look at where trees differ."""
-    here = ground_of(settings, recorded.task.request.repository)
+    if (known.setup or known.devcontainer) and known.setup_network != "none" and not network:
+        screen.hint("its set-up reaches no package registry here; where it has to: --network")
+    here = ground_of(settings, known)
     for name in type(here).model_fields:
         was, now = getattr(recorded.ground, name), getattr(here, name)
         if was != now and "auto" not in {was, now}:

@@ -37,7 +37,7 @@ async def recording(store: Store, shelf: Shelf, settings: Settings, wanted: str)
         test_command=test_command(lines) or view.task.request.test_command or known.test_command,
         base=base,
         sealed=next((str(step.data["tree"]) for step in reversed(own) if step.kind == "sealed"), None),
-        ground=ground_of(settings, repository),
+        ground=ground_of(settings, known),
         past=tuple(step for step in lines if step.attempt != attempt.id),
         steps=own,
     )
@@ -55,9 +55,8 @@ async def _told(store: Store, task: Task) -> Task:
     return task.model_copy(update={"request": task.request.model_copy(update={"instructions": told})})
 
 
-def ground_of(settings: Settings, repository: str) -> Ground:
-    """What these settings let the sandboxes of a repository stand on."""
-    known = settings.repositories.get(repository, RepositoryConfig())
+def ground_of(settings: Settings, known: RepositoryConfig) -> Ground:
+    """What these settings let the sandboxes of a repository that is known so stand on."""
     return Ground(
         backend=settings.sandbox.backend,
         image=known.image or settings.sandbox.image or "",

@@ -48,7 +48,7 @@ class Player:
         self._patience = patience
         self._turns = [step for step in life.lines if in_turn(step.kind, step.data)]
         self._many = [step for step in life.lines if at_once(step.kind, step.data)]
-        self._turn = self._one = 0
+        self._turn = self._one = self._passed_over = 0
         self._moved = asyncio.Condition()
         self._samples: dict[str, deque[Step]] = defaultdict(deque)
         for step in self._many:
@@ -64,7 +64,7 @@ class Player:
     @property
     def played(self) -> int:
         """Lines that were played."""
-        return self._turn + self._one
+        return self._turn + self._one - self._passed_over
 
     @property
     def over(self) -> bool:
@@ -210,6 +210,7 @@ class Player:
             raise ReplayStopped
         self._tell(step, "order", str(_key(step.kind, step.data)), f"it never came; {waiting} did")
         self._one += 1
+        self._passed_over += 1
         self._moved.notify_all()
 
     async def _sampled(self, request: ChatRequest | CompletionRequest) -> Reply:

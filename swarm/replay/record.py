@@ -92,8 +92,8 @@ def trees(recorded: Recording) -> tuple[str, ...]:
 
 def hindrance(recorded: Recording) -> str:
     """Why this attempt cannot be replayed; empty where it can."""
-    strategy = recorded.attempt.strategy
-    if (name := agent_of(strategy)) is not None:
+    tried = (recorded.attempt.strategy, *chosen(recorded.steps), *chosen(recorded.past))
+    if (name := next((one for one in map(agent_of, tried) if one is not None), None)) is not None:
         return (
             f"the agent {name} asked the models from inside its sandbox, in its own way: what it was answered is "
             "counted in the journal, not kept, so it cannot be heard again"

@@ -16,7 +16,7 @@ from swarm.budgets.sums import total
 from swarm.errors import BudgetExceededError, ReplayError
 from swarm.replay.compare import Difference
 from swarm.replay.player import PATIENCE, Player, ReplayStopped
-from swarm.replay.record import Life, Recording, chosen, hindrance, in_order, lives
+from swarm.replay.record import Life, Recording, chosen, hindrance, in_order, last_tree, lives
 from swarm.replay.verdict import Verdict
 from swarm.rooms import Rooms, Tree
 from swarm.strategies.choice import in_turn
@@ -24,6 +24,7 @@ from swarm.types import Spent
 from swarm.work import Strategy, Work
 from swarm.workroom import SAVE_LIMIT
 
+REPLAYED = "replayed"  # what the rooms know its repository by: never a name out of the recording
 LONGEST = 4 * 3600.0  # seconds that one life may take, whatever its budget was
 
 
@@ -45,6 +46,8 @@ class _Course:
     tree: str | None = None
     played: int = 0
     because: str = ""
+    given: int = 0
+    astray: bool = False
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -68,7 +71,7 @@ class Replayer:
         passed = Spent()
         try:
             for life in lives(self._recorded):
-                course.tree = await self._begin(life, course.tree)
+                await self._begin(life, course)
                 await self._live(life, course, passed)
                 passed = total((passed, _spent(life)))
         except (KeyError, TypeError, ValueError) as error:
@@ -76,11 +79,13 @@ class Replayer:
             raise ReplayError(f"the journal of attempt {self._recorded.attempt.id} cannot be played: {why}") from error
         return await self._judged(course)
 
-    async def _begin(self, life: Life, last: str | None) -> str | None:
+    async def _begin(self, life: Life, course: _Course) -> None:
         """The tree that a life begins with: as recorded, else what the replay itself came to."""
-        if life.start is None or await self._keeping.has(life.start):
-            return life.start
-        return last
+        if life.start is not None and await self._keeping.has(life.start):
+            course.tree = life.start
+            course.given += 1
+        elif life.start is None:
+            course.tree = None
 
     async def _live(self, life: Life, course: _Course, passed: Spent) -> None:
         recorded = self._recorded
@@ -93,8 +98,9 @@ class Replayer:
 
             player = Player(life, sealed, patience=self._means.patience)
             work = self._work(life, player, room, passed)
-            course.because = await self._worked(work, life)
+            course.because = await self._worked(work, life) or course.because
             course.tree = await self._ended(life, player, sealed)
+        course.astray = course.astray or _astray(life, player, course.tree)
         course.played += player.played
         course.differences += player.differences
         course.differences += [
@@ -145,33 +151,42 @@ class Replayer:
 
     @asynccontextmanager
     async def _room(self, tree: str) -> AsyncIterator[Prepared]:
-        name = self._recorded.task.request.repository
-        spec = self._means.spec.model_copy(update={"labels": {"kind": "replay", "repository": name}})
-        async with self._means.rooms.open(spec, Tree(self._workspace, name, self._recorded.base, tree)) as room:
+        spec = self._means.spec.model_copy(update={"labels": {"kind": "replay"}})
+        async with self._means.rooms.open(spec, Tree(self._workspace, REPLAYED, self._recorded.base, tree)) as room:
             yield room
 
     async def _judged(self, course: _Course) -> Verdict:
         recorded = self._recorded
         found = lives(recorded)
         wanted = recorded.sealed or found[-1].end or (await self._workspace.unchanged(recorded.base)).tree
-        same = course.tree == wanted
+        alike = course.tree == wanted
+        of = sum(in_order(step) for life in found for step in life.lines)
         diff = ""
-        if not same and course.tree and await self._keeping.has(wanted):
+        if not alike and course.tree and await self._keeping.has(wanted):
             diff = await self._workspace.diff(wanted, course.tree)
         return Verdict(
             task=recorded.task.id,
             attempt=recorded.attempt.id,
-            same=same,
+            same=alike and not course.astray and not course.because and course.played == of,
+            alike=alike,
             recorded=wanted,
             replayed=course.tree or "",
             lives=len(found),
             lines=course.played,
-            of=sum(in_order(step) for life in found for step in life.lines),
+            of=of,
+            given=course.given,
             stopped=course.because,
             broken_off=not found[-1].sealed,
             differences=tuple(course.differences),
             diff=diff,
         )
+
+
+def _astray(life: Life, player: Player, tree: str) -> bool:
+    """Whether a life came to another tree than its record. What a command that was cut off had done is not asked."""
+    if life.sealed:
+        return tree != last_tree(life.lines)
+    return bool(player.trees) and player.trees[-1][1] != player.trees[-1][2]
 
 
 def _spent(life: Life) -> Spent:

@@ -11,21 +11,24 @@ MOST = 5  # differences that are told in full
 
 
 class Verdict(Frozen):
-    """``same`` holds where the tree is the recorded one, byte for byte.
+    """``same`` holds where every recorded line was played and the trees are the recorded ones, byte for byte.
 
-    ``lines`` of the ``of`` recorded lines were played, over ``lives`` starts of the work. ``stopped`` says why it went
-    no further, ``broken_off`` holds where the recorded attempt had not ended by itself. ``diff`` leads from the
-    recorded tree to the replayed one.
+    ``alike`` says so of the last tree alone. ``lines`` of the ``of`` recorded lines were played, over ``lives`` starts
+    of the work, ``given`` of which began with a tree out of the record. ``stopped`` says why it went no further,
+    ``broken_off`` holds where the recorded attempt had not ended by itself. ``diff`` leads from the recorded tree to
+    the replayed one.
     """
 
     task: str
     attempt: str
     same: bool
+    alike: bool
     recorded: str
     replayed: str
     lives: int
     lines: int
     of: int
+    given: int = 0
     stopped: str = ""
     broken_off: bool = False
     differences: tuple[Difference, ...] = ()
@@ -48,8 +51,13 @@ def told(verdict: Verdict) -> Iterator[str]:
     played = f"{verdict.lines} of {verdict.of} recorded lines played"
     if verdict.lives > 1:
         played += f", over {verdict.lives} starts of the work"
+    if verdict.given:
+        played += f", {verdict.given} of them on a recorded tree" if verdict.lives > 1 else ", on a recorded tree"
     if verdict.same:
         yield f"same: attempt {verdict.attempt} came to tree {verdict.recorded} again ({played})"
+    elif verdict.alike:
+        yield f"not whole: the tree of attempt {verdict.attempt} is the recorded one, the way there is not"
+        yield f"  {played}"
     else:
         yield f"different: attempt {verdict.attempt} came to {verdict.replayed or 'no tree'}, not {verdict.recorded}"
         yield f"  {played}"

@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from pool.errors import ContextOverflowError
 from pool.testing import ScriptedPool
 from pool.types import Choice, Reply, Usage
 from swarm.replay.verdict import told
-from swarm.types import Budget, TaskState
+from swarm.types import Budget, Step, TaskState
 from tests.swarm.replay.conftest import MEND, call, finish
 
 pytestmark = pytest.mark.slow
@@ -82,6 +83,33 @@ async def test_an_interrupted_attempt_replays_over_all_its_lives(
     verdict = await replay(recorded, objects)
     assert (verdict.same, verdict.lives, verdict.first) == (True, 2, None), "\n".join(told(verdict))
     assert verdict.replayed == recorded.sealed
+    assert "1 of them on a recorded tree" in "\n".join(told(verdict))
+    raw = TypeAdapter(tuple[Step, ...]).dump_json(recorded.steps).replace(b"one.txt", b"uno.txt")
+    other = recorded.model_copy(update={"steps": TypeAdapter(tuple[Step, ...]).validate_json(raw)})
+    astray = await replay(other, objects)
+    assert (astray.same, astray.alike) == (False, True), "\n".join(told(astray))
+    assert next(told(astray)).startswith("not whole: ")
+
+
+async def test_a_replay_that_stops_is_not_the_same_though_nothing_was_changed(
+    bench: Any, name: str, record: Any, replay: Any
+) -> None:
+    """One of twelve lines was played, and the untouched tree passed for the recorded one."""
+    undone = call("shell", command="git checkout -q .")
+    bench.pool = ScriptedPool([call("shell", command="ls"), call("shell", command=MEND), undone, *[finish()] * 4])
+    async with bench.open():
+        await bench.submit(name, strategy="agent")
+        await bench.until(name, TaskState.NO_CHANGE)
+        recorded, objects = await record(name)
+    steps = list(recorded.steps)
+    at = next(index for index, step in enumerate(steps) if step.kind == "command")
+    steps[at] = steps[at].model_copy(update={"data": {**steps[at].data, "tool": "other"}})
+    verdict = await replay(recorded.model_copy(update={"steps": tuple(steps)}), objects)
+    assert (verdict.same, verdict.alike) == (False, True)
+    assert verdict.lines < verdict.of
+    assert verdict.stopped
+    whole = await replay(recorded, objects)
+    assert (whole.same, whole.lines) == (True, whole.of), "\n".join(told(whole))
 
 
 async def test_overflows_budget_notices_and_messages_come_again_as_they_were(

@@ -142,7 +142,7 @@ class Daemon:
             endpoints=made.endpoints(),
             sandbox=made.sandbox(),
             broker=await made.broker(),
-            hosts=await made.store.hosts.all(),
+            hosts=made.store.line.marked(await made.store.hosts.all()),
         )
 
     @contextlib.contextmanager

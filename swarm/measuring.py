@@ -14,8 +14,6 @@ from swarm.shown import BrokerView, EndpointView, HostView
 from swarm.store.store import Store
 from swarm.telemetry.metrics import Fleet, Metrics
 
-SILENT = 30.0  # seconds after which a host counts as gone
-
 
 @dataclass(frozen=True)
 class Measuring:
@@ -31,7 +29,7 @@ class Measuring:
 
     async def page(self) -> bytes:
         """All of it in Prometheus's text format. Raises StoreError."""
-        hosts = await self.store.hosts.all()
+        hosts = self.store.line.marked(await self.store.hosts.all())
         oldest = await self.store.queue.oldest()
         return self.metrics.page(
             Fleet(
@@ -52,7 +50,7 @@ class Measuring:
 
 def standing(host: HostView) -> str:
     """Whether a host is up, on its way out, or gone without a word."""
-    if host.silent > SILENT:
+    if host.gone:
         return "gone"
     return "draining" if host.draining else "up"
 

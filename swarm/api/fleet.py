@@ -48,7 +48,8 @@ class FleetDoor:
 
     async def list_hosts(self) -> tuple[HostView, ...]:
         """Every host that works from this database, and whether it beats."""
-        return await self._desk.store.hosts.all()
+        store = self._desk.store
+        return store.line.marked(await store.hosts.all())
 
     async def scrape(self) -> Response:
         """Counters and the fleet as it is now, in Prometheus's text format (see docs/telemetry.md)."""

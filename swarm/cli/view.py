@@ -173,8 +173,8 @@ def daemon(status: DaemonStatus) -> Iterator[str]:
 def host(one: HostView) -> str:
     """A daemon of the same database, in one line."""
     labels = f", {', '.join(one.labels)}" if one.labels else ""
-    draining = ", draining" if one.draining else ""
-    return f"{one.name}: {len(one.tasks)} of {one.slots} busy, last heard {seconds(one.silent)} ago{draining}{labels}"
+    state = ", gone" if one.gone else ", draining" if one.draining else ""
+    return f"{one.name}: {len(one.tasks)} of {one.slots} busy, last heard {seconds(one.silent)} ago{state}{labels}"
 
 
 def endpoint(one: EndpointView) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from swarm.scheduling.admission import waits_for
 from swarm.scheduling.eta import eta
 from swarm.scheduling.facts import HostFacts, Running
 from swarm.scheduling.shown import BreakerView, QueuedView, QueueView
+from swarm.shown import HostView
 from swarm.store.breakers import Breakers
 from swarm.store.database import Database
 from swarm.store.queue import QUEUED, Queue, candidate_of
@@ -22,7 +23,6 @@ from swarm.types import Eta, TaskRequest, TaskState, TaskView
 
 MEASURED = 40  # finished attempts of a repository and strategy that an estimate is made from
 FARTHEST = 10_000  # beyond which places are not counted
-SILENT = 90.0  # seconds without a heartbeat after which a host takes no tasks
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,13 @@ class Scene:
 
 
 class Line:
-    """Reads the queue for people. Every method raises StoreError when the database fails."""
+    """Reads the queue for people. Every method raises StoreError when the database fails.
+
+    ``silence`` is for how many seconds a host may give no heartbeat until it counts as gone.
+    """
 
     def __init__(self, db: Database, queue: Queue, breakers: Breakers) -> None:
+        self.silence = 90.0
         self._db = db
         self._queue = queue
         self._breakers = breakers
@@ -58,6 +62,10 @@ class Line:
 
         view = await self._db.do(act)
         return view.model_copy(update={"breakers": await self.breakers()})
+
+    def marked(self, found: Sequence[HostView]) -> tuple[HostView, ...]:
+        """Hosts with those marked that are gone."""
+        return tuple(one.model_copy(update={"gone": one.silent > self.silence}) for one in found)
 
     async def breakers(self) -> tuple[BreakerView, ...]:
         """Every breaker that has counted a failure."""
@@ -104,7 +112,7 @@ class Line:
 
     def _scene(self, connection: sa.Connection) -> Scene:
         running = self._queue.running(connection)
-        alive = hosts.select().where(hosts.c.beat > running.now - SILENT, hosts.c.draining.is_(sa.false()))
+        alive = hosts.select().where(hosts.c.beat > running.now - self.silence, hosts.c.draining.is_(sa.false()))
         found = tuple(
             HostFacts(row.name, frozenset(json.loads(row.labels)), row.slots) for row in connection.execute(alive)
         )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from swarm.config_database import Address
 from swarm.errors import DaemonError, StaleClaimError
 from swarm.scheduling.facts import HostFacts
 from swarm.store.hosts import Member
-from swarm.store.leases import Peer
+from swarm.store.leases import AT_ONCE, Peer
 from swarm.store.rows import Claim, Plan, Settlement
+from swarm.store.schema import attempts, steps, tasks
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, TaskRequest, TaskState
 
@@ -122,6 +125,37 @@ async def test_a_host_that_gave_a_sign_since_it_was_seen_keeps_its_tasks(store: 
     assert await store.state("t1") is TaskState.RUNNING
 
 
+async def test_whoever_holds_much_hides_nobody_and_is_taken_over_whole(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More tasks than one transaction takes; the few of the other host are seen beside them."""
+    caplog.set_level("ERROR")
+    await store.hosts.register(replace(member(A), patience=330.0))
+    first = await claimed(store)
+    await store._do(lambda connection: _held_by(connection, "t1", "a", AT_ONCE + 10))
+    await store._do(lambda connection: _held_by(connection, "t1", "z", 3))
+    seen = {one.host: one for one in await store.leases.peers("b")}
+    assert set(seen) == {"a", "z"}
+    assert (seen["a"].patience, seen["z"].patience) == (330.0, None)
+    assert seen["a"].progress > AT_ONCE
+    await store.leases.take_over(seen["a"], B)
+    assert [one.host for one in await store.leases.peers("b")] == ["z"]
+    with pytest.raises(StaleClaimError):
+        await store.leases.check(first)
+
+
+def _held_by(connection: sa.Connection, like: str, host: str, count: int) -> None:
+    """Further tasks that a host is at work on, as one is that is there."""
+    for table, key in ((tasks, tasks.c.id), (attempts, attempts.c.task), (steps, steps.c.task)):
+        found = [dict(row._mapping) for row in connection.execute(sa.select(table).where(key == like))]
+        for number in range(count):
+            for row in found:
+                name = f"{host}{number}"
+                mine = {"host": host} if "host" in row else {}
+                ids = {"id": name, "task": name} if "task" in row and "id" in row else {key.name: name}
+                connection.execute(table.insert().values(row | mine | ids))
+
+
 async def test_two_hosts_that_take_over_at_once_do_it_once(store: Store) -> None:
     await store.hosts.register(member(A))
     claim = await claimed(store)
@@ -177,6 +211,21 @@ async def test_a_daemon_that_leaves_in_order_is_no_host_any_more(store: Store) -
     await store.leases.give_back(claim, "parked")
     await store.hosts.leave(member(A))
     assert await store.hosts.all() == ()
+
+
+async def test_a_host_that_is_silent_for_too_long_is_shown_as_gone_and_its_workers_count_no_more(
+    tmp_path: Path,
+) -> None:
+    now = 1000.0
+    async with Store(tmp_path / "swarm.db", clock=lambda: now) as store:
+        store.line.silence = 13.0
+        await store.hosts.register(member(A))
+        now += 10
+        await store.hosts.register(member(B))
+        now += 10
+        gone = {one.name: one.gone for one in store.line.marked(await store.hosts.all())}
+        assert gone == {"a": True, "b": False}
+        assert (await store.line.shown(10)).slots == B.slots
 
 
 async def test_what_nobody_works_on_is_let_go_of_by_its_own_host(store: Store) -> None:

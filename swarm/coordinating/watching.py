@@ -11,10 +11,11 @@ MOST = 1000  # hosts that are remembered
 
 @dataclass
 class Silence:
-    """Remembers since when each host has given no sign of life. ``patience`` in seconds, longer than a lease.
+    """Remembers since when each host has given no sign of life. ``patience`` in seconds is for who tells of none.
 
     There are two signs, its heartbeat and the journals of its attempts: a host is dead when neither has moved for as
-    long as that, while it was looked at. One that is only slow, or whose heartbeat alone broke, is left in peace.
+    long as its own patience, while it was looked at. One that is only slow, or whose heartbeat alone broke, is left
+    in peace.
     """
 
     patience: float
@@ -29,7 +30,7 @@ class Silence:
         if before != peer:
             self._remember(key, peer, now)
             return False
-        return now - since >= self.patience
+        return now - since >= (self.patience if peer.patience is None else peer.patience)
 
     def _remember(self, key: tuple[str, str | None], peer: Peer, now: float) -> None:
         self._seen.pop(key, None)

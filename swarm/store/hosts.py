@@ -21,7 +21,7 @@ from swarm.store.schema import hosts, tasks
 class Member:
     """One start of a daemon. ``home`` names its state folder, ``life`` this start; both are random words.
 
-    ``patience`` is for how many seconds another home under the same name counts as alive after its last heartbeat.
+    ``patience`` is for how many seconds everyone else takes it for alive after its last heartbeat.
     """
 
     facts: HostFacts
@@ -60,7 +60,7 @@ class Hosts:
             now = self._db.now(connection)
             query = sa.select(hosts).where(hosts.c.name == me.facts.name).with_for_update()
             before = connection.execute(query).one_or_none()
-            if before is not None and before.home != me.home and before.beat > now - me.patience:
+            if before is not None and before.home != me.home and before.beat > now - before.patience:
                 raise DaemonError(
                     f'another daemon runs as host "{me.facts.name}" on this database, as process {before.pid}',
                     "give this one a name of its own: daemon.host in swarm.toml",
@@ -133,6 +133,7 @@ class Hosts:
             "started": now,
             "beat": now,
             "draining": False,
+            "patience": me.patience,
         }
 
 

@@ -22,7 +22,7 @@ from swarm.store.schema import attempts, hosts, steps, tasks
 from swarm.types import Step, TaskState
 
 FIRST = 1e9  # seconds that work which stopped in the middle is moved forward by in its queue
-AT_ONCE = 500  # tasks that one look at others finds
+AT_ONCE = 500  # tasks that one transaction takes over
 
 BUSY = tasks.c.state.in_([TaskState.RUNNING.value, TaskState.DELIVERING.value])
 
@@ -32,13 +32,15 @@ class Peer:
     """Another host that holds tasks, and the signs of its life. ``host`` is None for tasks that nobody holds.
 
     ``life`` and ``beat`` are None where it is not known any more; ``progress`` grows with every line that its attempts
-    write into their journals.
+    write into their journals. ``patience`` is for how many seconds of silence it is to be taken for alive, as it says
+    itself; None where nobody knows.
     """
 
     host: str | None
     life: str | None
     beat: float | None
     progress: int
+    patience: float | None = None
 
 
 class Leases:
@@ -86,21 +88,14 @@ class Leases:
             .limit(1)
             .scalar_subquery()
         )
-        query = (
-            sa.select(tasks.c.host, hosts.c.life, hosts.c.beat, sa.func.coalesce(last, 0))
-            .join(hosts, hosts.c.name == tasks.c.host, isouter=True)
-            .where(BUSY, sa.or_(tasks.c.host.is_(None), tasks.c.host != host))
-            .limit(AT_ONCE)
+        others = sa.or_(tasks.c.host.is_(None), tasks.c.host != host)
+        each = sa.select(tasks.c.host, sa.func.coalesce(last, 0).label("progress")).where(BUSY, others).subquery()
+        lines = sa.cast(sa.func.sum(each.c.progress), sa.BigInteger).label("progress")
+        held = sa.select(each.c.host, lines).group_by(each.c.host).subquery()
+        query = sa.select(held.c.host, hosts.c.life, hosts.c.beat, held.c.progress, hosts.c.patience).join(
+            hosts, hosts.c.name == held.c.host, isouter=True
         )
-
-        def act(connection: sa.Connection) -> tuple[Peer, ...]:
-            found: dict[str | None, Peer] = {}
-            for name, life, beat, progress in connection.execute(query):
-                before = found[name].progress if name in found else 0
-                found[name] = Peer(name, life, beat, before + progress)
-            return tuple(found.values())
-
-        return await self._db.do(act)
+        return await self._db.do(lambda connection: tuple(Peer(*row) for row in connection.execute(query)))
 
     async def take_over(self, peer: Peer, host: HostFacts) -> tuple[Claim, ...]:
         """Take all tasks from a host that is dead: what it delivered as claims to go on with, the rest is queued.
@@ -108,18 +103,23 @@ class Leases:
         Nothing is done where it has given a sign of life since it was seen.
         """
 
-        def act(connection: sa.Connection) -> tuple[Claim, ...]:
+        def act(connection: sa.Connection) -> tuple[int, list[Claim]]:
             query = sa.select(hosts).where(hosts.c.name == peer.host).with_for_update()
             now = connection.execute(query).one_or_none()
             if (now.life if now else None, now.beat if now else None) != (peer.life, peer.beat):
-                return ()
+                return 0, []
             left = sa.select(tasks).where(BUSY, tasks.c.host.is_not_distinct_from(peer.host))
             found = connection.execute(left.order_by(tasks.c.rank).limit(AT_ONCE).with_for_update()).all()
             why = f"host {peer.host} is gone" if peer.host else "nobody worked on it"
             claims = [self.inherit(connection, row, host, why) for row in found]
-            return tuple(claim for claim in claims if claim is not None)
+            return len(found), [claim for claim in claims if claim is not None]
 
-        return await self._db.do(act)
+        taken: list[Claim] = []
+        count = AT_ONCE
+        while count == AT_ONCE:
+            count, claims = await self._db.do(act)
+            taken += claims
+        return tuple(taken)
 
     async def disown(self, task: str, fence: int, host: HostFacts) -> Claim | None:
         """Let go of a task that this host holds and does nothing for; a claim where it is being delivered.

@@ -131,6 +131,7 @@ hosts = sa.Table(
     sa.Column("started", sa.Float, nullable=False),
     sa.Column("beat", sa.Float, nullable=False, doc="last heartbeat"),
     sa.Column("draining", sa.Boolean, nullable=False),
+    sa.Column("patience", sa.Float, nullable=False, doc="seconds after its last heartbeat that it counts as alive"),
 )
 
 spending = sa.Table(

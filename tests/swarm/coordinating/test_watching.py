@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from swarm.coordinating.watching import MOST, Silence
 from swarm.store.leases import Peer
 
@@ -15,6 +17,15 @@ def test_a_host_is_dead_when_neither_sign_moved_for_as_long_as_its_patience() ->
     assert not silence.dead(peer(), 0.0)
     assert not silence.dead(peer(), 59.9)
     assert silence.dead(peer(), 60.0)
+
+
+@pytest.mark.parametrize("own", [10.0, 330.0])
+def test_each_is_judged_by_its_own_patience(own: float) -> None:
+    slow = Peer("a", "1", 1.0, 1, own)
+    silence = Silence(60.0)
+    assert not silence.dead(slow, 0.0)
+    assert not silence.dead(slow, own - 0.1)
+    assert silence.dead(slow, own)
 
 
 def test_either_sign_begins_the_wait_anew() -> None:

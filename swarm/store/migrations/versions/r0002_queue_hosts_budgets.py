@@ -95,6 +95,7 @@ def _hosts() -> None:
         sa.Column("started", sa.Float, nullable=False),
         sa.Column("beat", sa.Float, nullable=False),
         sa.Column("draining", sa.Boolean, nullable=False),
+        sa.Column("patience", sa.Float, nullable=False),
     )
 
 

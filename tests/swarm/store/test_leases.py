@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 import sqlalchemy as sa
 
 from swarm.config_database import Address
@@ -17,7 +15,6 @@ from swarm.scheduling.facts import HostFacts
 from swarm.store.hosts import Member
 from swarm.store.leases import AT_ONCE, Peer
 from swarm.store.rows import Claim, Plan, Settlement
-from swarm.store.schema import attempts, steps, tasks
 from swarm.store.schema import attempts, steps, tasks
 from swarm.store.store import Store
 from swarm.types import AttemptResult, Budget, Conclusion, TaskRequest, TaskState
@@ -126,37 +123,6 @@ async def test_a_host_that_gave_a_sign_since_it_was_seen_keeps_its_tasks(store: 
     await store.leases.take_over(seen, B)
     await store.leases.check(claim)
     assert await store.state("t1") is TaskState.RUNNING
-
-
-async def test_whoever_holds_much_hides_nobody_and_is_taken_over_whole(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    """More tasks than one transaction takes; the few of the other host are seen beside them."""
-    caplog.set_level("ERROR")
-    await store.hosts.register(replace(member(A), patience=330.0))
-    first = await claimed(store)
-    await store._do(lambda connection: _held_by(connection, "t1", "a", AT_ONCE + 10))
-    await store._do(lambda connection: _held_by(connection, "t1", "z", 3))
-    seen = {one.host: one for one in await store.leases.peers("b")}
-    assert set(seen) == {"a", "z"}
-    assert (seen["a"].patience, seen["z"].patience) == (330.0, None)
-    assert seen["a"].progress > AT_ONCE
-    await store.leases.take_over(seen["a"], B)
-    assert [one.host for one in await store.leases.peers("b")] == ["z"]
-    with pytest.raises(StaleClaimError):
-        await store.leases.check(first)
-
-
-def _held_by(connection: sa.Connection, like: str, host: str, count: int) -> None:
-    """Further tasks that a host is at work on, as one is that is there."""
-    for table, key in ((tasks, tasks.c.id), (attempts, attempts.c.task), (steps, steps.c.task)):
-        found = [dict(row._mapping) for row in connection.execute(sa.select(table).where(key == like))]
-        for number in range(count):
-            for row in found:
-                name = f"{host}{number}"
-                mine = {"host": host} if "host" in row else {}
-                ids = {"id": name, "task": name} if "task" in row and "id" in row else {key.name: name}
-                connection.execute(table.insert().values(row | mine | ids))
 
 
 async def test_whoever_holds_much_hides_nobody_and_is_taken_over_whole(store: Store) -> None:

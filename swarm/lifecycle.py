@@ -60,7 +60,7 @@ def why_legal(start: TaskState, end: TaskState) -> str:
         return MOVES[start, end]
     except KeyError:
         raise IllegalMoveError(
-            f"a task that is {start.value} cannot become {end.value}", "see what it is doing with: swarm show ID"
+            f"a task that is {start.value} cannot become {end.value}", "see where it stands: swarm list"
         ) from None
 
 

@@ -60,7 +60,8 @@ class Planner:
         run = await self._schedules.now(name)
         made = await self._schedules.fire(run, await self._plan(run.request), asked=True)
         if made is None:
-            raise TaskError(f'schedule "{name}" made no task: {(await self._schedules.show(name)).reason}')
+            why = (await self._schedules.show(name)).reason
+            raise TaskError(f'schedule "{name}" made no task: {why}', f"see how it stands: swarm schedule show {name}")
         self._woken()
         return made
 

@@ -157,7 +157,7 @@ async def keep_for_fork(workspace: Workspace, store: Store, stand: Stand, task: 
     """Keep an attempt's work, as it stood, for a task that is forked from it. Raises TaskError where it is gone."""
     sealed = await found(workspace, store, stand.request.repository, stand.salvage)
     if sealed is None:
-        raise TaskError(f"the work under {stand.salvage} is gone", "fork another attempt: swarm show ID")
+        raise TaskError(f"the work under {stand.salvage} is gone", f"fork another attempt: swarm show {stand.task}")
     sealed = await _as_it_stood(workspace, stand, sealed)
     await workspace.keep(fork_ref(task), sealed, f"Work that task {task} begins with")
     return Beginning(fork_ref(task), sealed.base, sealed.tree, sealed.pack)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from json import loads as json_of
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,9 @@ def submit(
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(help="The agent that does the work, one of [agents] or shipped; short for --strategy cli:NAME."),
+        typer.Option(
+            help="The agent that does the work, a shipped one or of agents.NAME; short for --strategy cli:NAME."
+        ),
     ] = None,
     tier: Annotated[str | None, typer.Option(help="Tier of models to start with.")] = None,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Turns of the agent.")] = None,
@@ -114,6 +117,9 @@ def submit(
     limits = {"steps": max_steps, "tokens": max_tokens, "wall": max_wall, "attempts": attempts}
     limits |= {"gpu_seconds": max_gpu_seconds, "money": max_money, "idle": max_idle}
     if file is not None and is_batch(file, batch):
+        if instructions is not None:
+            mend = "leave the words out, or hand in one task without --batch"
+            raise TaskError("each line of a batch has instructions of its own", mend)
         sheet = Sheet(batch or Path(file).name, settings, given, limits)
         raise typer.Exit(_batch(sheet, file, keep_going=keep_going, wait=wait, json=json))
     wanted = merge(_file(file), given, limits)
@@ -148,7 +154,7 @@ def _file(name: str | None) -> TaskFile:
     if name is None:
         return TaskFile()
     if name == "-":
-        return parse("standard input", sys.stdin.read(LIMIT))
+        return _one_task(parse("standard input", sys.stdin.read(LIMIT)))
     path = Path(name)
     try:
         with path.open("rb") as file:
@@ -157,6 +163,17 @@ def _file(name: str | None) -> TaskFile:
         raise ConfigError(f"{name}: byte {error.start} is not UTF-8", "save the file as UTF-8 text") from None
     except OSError as error:
         raise ConfigError(f"{name}: {os.strerror(error.errno or 0)}", "name a task file that you may read") from None
+
+
+def _one_task(piped: TaskFile) -> TaskFile:
+    """What was piped in. Raises ConfigError for lines of a batch, which would be one task's words."""
+    try:
+        line = json_of((piped.instructions or "").strip().partition("\n")[0])
+    except ValueError:
+        return piped
+    if isinstance(line, dict) and "instructions" in line:
+        raise ConfigError("standard input has a batch's lines", "name the batch: swarm submit --file - --batch NAME")
+    return piped
 
 
 async def _hand_in(settings: Settings, request: TaskRequest, held: Right | None) -> TaskView:

@@ -114,7 +114,7 @@ def message(
     if json:
         screen.document(told.model_dump(mode="json"))
     else:
-        screen.say(f"task {told.task} is told message {told.seq}" + (f" {told.when}" if told.when else ""))
+        screen.say(f"message {told.seq} is left for task {told.task}" + (f": {told.when}" if told.when else ""))
 
 
 async def _right(

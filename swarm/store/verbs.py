@@ -188,7 +188,11 @@ class Verbs:
                 return views.one(connection, known)
             found = continuing.source(connection, row.id, wanted.attempt)
             # What is written after this line is not in the tree either: the fork must not believe that it is.
-            point = continuing.last_line(connection, found) if wanted.step is None else wanted.step
+            last = continuing.last_line(connection, found)
+            point = last if wanted.step is None else wanted.step
+            if point > last:
+                why = f"the journal of attempt {found.id} ends with line {last}; there is no line {point}"
+                raise TaskError(why, f"see its lines: swarm follow {row.id}")
             tree = continuing.tree_at(connection, found.id, point)
             request = views.task_of(row).request
             return Stand(row.id, found.id, point, request, found.salvage, tree, named=wanted.step is not None)

@@ -66,6 +66,8 @@ test_command = "true"
         ("submit", "do it", "--requires", ""),
         ("submit", "do it", "--needs", "No Task"),
         ("submit", "do it", "--mutex", ""),
+        ("submit", "do it", "--file", "tasks.jsonl"),
+        ("submit", "do it", "--file", "-", "--batch", "nightly"),
     ],
 )
 def test_words_that_cannot_be_meant_are_refused_before_anything_is_asked(
@@ -75,6 +77,12 @@ def test_words_that_cannot_be_meant_are_refused_before_anything_is_asked(
     ran = swarm("-c", str(settings(tmp_path, str)), *words)
     shown_well(ran, 7)
     assert len(ran.err) < 2000
+
+
+def test_lines_of_a_batch_without_its_name_are_not_taken_for_one_tasks_words(installation, tmp_path: Path) -> None:
+    told = json.dumps({"instructions": "do it"})
+    ran = installation.run("-c", str(settings(tmp_path, str)), "submit", "--file", "-", stdin=f"{told}\n{told}\n")
+    shown_well(ran, 3, "a batch's lines", "--batch NAME")
 
 
 @pytest.mark.skipif(SYSTEM.exists(), reason=f"this machine has a {SYSTEM}")

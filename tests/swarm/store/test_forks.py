@@ -53,6 +53,15 @@ async def edited(store: Store, claim: Claim, text: str) -> None:
     await store.salvaged(claim, Kept(f"refs/salvage/{claim.attempt.id}", f"tree-{text}", "box"))
 
 
+async def test_a_line_that_the_journal_does_not_have_is_refused(store: Store) -> None:
+    claim = await worked(store)
+    last = (await store.steps("p1"))[-1].seq
+    stand = await store.verbs.source("p1", FORK.model_copy(update={"step": last}))
+    assert isinstance(stand, Stand)
+    with pytest.raises(TaskError, match=f"attempt {claim.attempt.id} ends with line {last}; there is no line 9999"):
+        await store.verbs.source("p1", FORK.model_copy(update={"step": 9999}))
+
+
 async def fork(store: Store, stand: Stand, wanted: ForkRequest = FORK) -> TaskView:
     work = Beginning(f"refs/forks/{wanted.task}", BASE, stand.tree or "", b"PACK")
     return (await store.verbs.fork(stand, wanted, work, "ann"))[0]

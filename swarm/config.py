@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from pool.address import SOCKET_LIMIT
 from pool.config import EMBEDDED, NAME, PoolConfig
@@ -30,6 +30,8 @@ from swarm.types import STRATEGY, Budget, Frozen
 
 class DaemonConfig(Frozen):
     """Where the daemon lives."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     state: Path = Field(
         default=Path("/var/lib/agent-swarm"),
@@ -113,6 +115,8 @@ class DaemonConfig(Frozen):
 class BrokerAddress(Frozen):
     """Where the broker listens. Its settings are its own, in broker.toml."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     socket: Path = Field(default=Path("/run/swarm-broker/broker.sock"), description="the broker's unix socket")
     patience: float = Field(
         default=86_400.0,
@@ -131,6 +135,8 @@ class BrokerAddress(Frozen):
 
 class SalvageConfig(Frozen):
     """How long what attempts left is kept. What the forge shows as merged may always go."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     keep_days: float | None = Field(
         default=None, gt=0, description="days after a task's end that swarm salvage prune keeps its work; default: all"
@@ -154,6 +160,8 @@ class FollowupConfig(Frozen):
 
 class RepositoryConfig(Frozen):
     """What the operator knows about a repository; the broker knows where it is."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     test_command: str | None = Field(
         default=None, min_length=1, description="run through /bin/sh in the sandbox; tells whether the work is good"
@@ -274,6 +282,7 @@ def impossible(settings: Settings) -> tuple[Problem, ...]:
         *_unknown_strategies(settings),
         *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
         *_long_sockets(settings),
+        *_late_heartbeat(settings.daemon),
         *(address_misfits(settings.daemon.database) if settings.daemon.database else ()),
         *tcp_misfits(settings.daemon.tcp, settings.daemon.tokens),
         *_odd_images(settings),
@@ -356,6 +365,15 @@ def no_strategy(wanted: str | None, settings: Settings) -> tuple[str, str]:
     like = nearest(wanted or "", settings.strategies)
     known = f"known are: {', '.join(settings.strategies)}"
     return f'there is no strategy "{wanted}"', f'did you mean "{like}"?' if like else known
+
+
+def _late_heartbeat(daemon: DaemonConfig) -> Iterator[Problem]:
+    if daemon.heartbeat * 2 > daemon.lease:
+        words = (
+            f"is {daemon.heartbeat:g} s, and daemon.lease is {daemon.lease:g} s: a host whose one sign of life is late "
+        )
+        words += "would stop its attempts; let a lease last two heartbeats at least"
+        yield Problem(key="daemon.heartbeat", line=None, message=words)
 
 
 def _odd_images(settings: Settings) -> Iterator[Problem]:

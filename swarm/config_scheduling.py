@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from swarm.scheduling.facts import Caps
 from swarm.types import Frozen
@@ -14,6 +14,8 @@ Cap = Annotated[int, Field(ge=1, le=100_000)]
 
 class SchedulingConfig(Frozen):
     """What bounds how many tasks run at a time, over all hosts. Without any of these only the hosts' workers do."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     fleet: Cap | None = Field(default=None, description="tasks at a time on all hosts together; default: their workers")
     per_repository: Cap | None = Field(default=None, description="tasks at a time of one repository")
@@ -30,8 +32,9 @@ class SchedulingConfig(Frozen):
     expires: float | None = Field(
         default=None, gt=0, description="seconds after which a task that names nothing else leaves the queue unclaimed"
     )
+    beyond_limits: bool = Field(default=False, description="a task may name a larger budget than [limits] does")
 
     @property
     def caps(self) -> Caps:
         """What the scheduler is given."""
-        return Caps(**self.model_dump(exclude={"expires", "window"}))
+        return Caps(**self.model_dump(exclude={"expires", "window", "beyond_limits"}))

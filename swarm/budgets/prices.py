@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pool.types import Report, Usage
 from swarm.budgets.sums import total
@@ -15,6 +15,8 @@ MILLION = 1e6
 
 class Price(Frozen):
     """What a model costs. Self-hosted ones cost the time of their GPUs, those of others their tokens."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     prompt: float = Field(default=0.0, ge=0, description="of a million tokens that it reads")
     cached: float | None = Field(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from swarm.budgets.sums import LIMITS
 from swarm.types import Frozen, Spent
@@ -16,6 +16,8 @@ FLEET = "fleet"
 
 class DayBudget(Frozen):
     """What may be spent in a day, from midnight to midnight UTC. None is no limit."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     steps: int | None = Field(default=None, gt=0, description="turns of agents")
     tokens: int | None = Field(default=None, gt=0, description="tokens read and written by the models")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from pool.config import EMBEDDED
 from sandbox.config import SandboxConfig
 from sandbox.images.sources import Archive, Dockerfile, Folder, source_of
 from swarm.agents import PLACEHOLDERS
 from swarm.config import Settings, missing_keys
 from swarm.config_file import Loaded
 from swarm.config_sandbox import strange_placeholders
+from swarm.config_text import dotted, nearest
 
 
 class Caution(NamedTuple):
@@ -41,8 +43,53 @@ def cautions(loaded: Loaded) -> tuple[Caution, ...]:
         *_images(settings),
         *_placeholders(settings),
         *_keys(settings),
+        *_names(settings),
+        *_money(settings),
         *_open_file(loaded),
     )
+
+
+def _names(settings: Settings) -> Iterator[Caution]:
+    """Settings for something by a name that nothing has: they would never be looked at."""
+    pool, prices, scheduling = settings.pool, settings.prices, settings.scheduling
+    models = [each.model for each in pool.endpoints if each.model]
+    endpoints = [each.name for each in pool.endpoints]
+    if pool.embedded.enabled:  # its model and its name are its own affair
+        endpoints.append(EMBEDDED)
+    tables: tuple[tuple[str, Iterable[str], Iterable[str], str], ...] = (
+        ("prices.endpoints", prices.endpoints, endpoints, "endpoint"),
+        ("prices.tiers", prices.tiers, pool.askable, "tier"),
+        ("scheduling.tiers", scheduling.tiers, pool.askable, "tier"),
+        ("scheduling.repositories", scheduling.repositories, settings.repositories, "repository"),
+        ("budgets.repositories", settings.budgets.repositories, settings.repositories, "repository"),
+    )
+    if not pool.embedded.enabled and len(models) == len(pool.endpoints):  # else a server says what it serves
+        tables += (("prices.models", prices.models, models, "model"),)
+    for key, named, known, what in tables:
+        for name in sorted(set(named) - set(known)):
+            like = nearest(name, tuple(known))
+            mend = f'did you mean "{like}"?' if like else f"known are: {', '.join(sorted(known)) or 'none'}"
+            yield Caution(
+                dotted((*key.split("."), name)), f"no {what} of this file has that name: it has no effect", mend
+            )
+
+
+def _money(settings: Settings) -> Iterator[Caution]:
+    """Limits of money where nothing has a price."""
+    prices, days = settings.prices, settings.budgets
+    every = (*prices.endpoints.values(), *prices.models.values(), *prices.tiers.values())
+    if any(price.prompt or price.cached or price.completion or price.gpu_second for price in every):
+        return
+    limits = {"limits": settings.limits.money, "budgets.fleet": days.fleet.money}
+    limits |= {"budgets.repository": days.repository.money, "budgets.user": days.user.money}
+    limits |= {dotted(("budgets", "repositories", name)): each.money for name, each in days.repositories.items()}
+    limits |= {dotted(("budgets", "users", name)): each.money for name, each in days.users.items()}
+    for key, limit in limits.items():
+        if limit is not None:
+            mend = "say what the models cost in [prices], or limit tokens or gpu_seconds instead"
+            yield Caution(
+                f"{key}.money", "nothing has a price, so that no money is ever spent and this never binds", mend
+            )
 
 
 def _folders(loaded: Loaded) -> Iterator[Caution]:

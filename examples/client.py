@@ -63,6 +63,11 @@ def main(words: list[str]) -> int:
         return 2
     try:
         asyncio.run(show(client_of(words)))
+    except OSError as error:
+        print(
+            f"{error.filename}: {error.strerror}\n  mend: name the token's file, and the authority's", file=sys.stderr
+        )
+        return 1
     except SwarmError as error:
         print(f"{error}\n  mend: {error.mend}", file=sys.stderr)
         return 1

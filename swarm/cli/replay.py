@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from sandbox.errors import WorkspaceError
-from swarm.cli import door, screen
+from swarm.cli import door, screen, view
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
 from swarm.cli.salvage import opened, require_readable
@@ -57,7 +57,8 @@ def export(
     screen.say(f"{path} holds attempt {recorded.attempt.id} ({len(content)} bytes)")
     screen.hint("it holds the repository's files as they were: give it to nobody who may not see those")
     if recorded.struck:
-        screen.hint(f"what looked like a secret was struck out in {recorded.struck} places; a replay may differ there")
+        places = view.many(recorded.struck, "place")
+        screen.hint(f"what looked like a secret was struck out in {places}; a replay may differ there")
 
 
 @app.command()

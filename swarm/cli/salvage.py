@@ -156,11 +156,13 @@ def prune(
     for fate in fates:
         word = "gone" if fate.entry.ref in gone else "would go" if fate.goes and not yes else "stays"
         why = fate.why if fate.entry.ref in gone or not (yes and fate.goes) else "something has happened to it since"
-        screen.say(f"{word:<9} {fate.entry.id:<28} {view.amount(fate.size):>8}  {why}")
+        screen.say(f"{word:<9} {fate.entry.id:<28} {view.amount(fate.size):>6} bytes  {why}")
     if unasked:
         screen.hint(f"what is merged could not be asked of the broker for all: {unasked}")
     going = sum(1 for fate in fates if fate.goes)
-    if not yes:
+    if yes:
+        screen.hint(f"{len(gone)} of {len(fates)} are gone")
+    else:
         screen.hint(f"{going} of {len(fates)} would go; nothing was changed. Do it with: swarm salvage prune --yes")
 
 

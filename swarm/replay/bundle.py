@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sandbox.types import MIB
-from swarm.errors import ReplayError
+from swarm.errors import ConfigError, ReplayError
 from swarm.replay.record import Recording
 from swarm.telemetry.redaction import STRUCK, Redactor
 from swarm.types import Step
@@ -75,14 +75,14 @@ def packed(recorded: Recording, objects: bytes) -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put the file there, for its owner alone. Raises ReplayError where that cannot be, or where there is one."""
+    """Put the file there, for its owner alone. Raises ConfigError where that cannot be, or where there is one."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with open(handle, "wb") as file:  # noqa: PTH123 - it has no path any more
             file.write(content)
     except OSError as error:
         mend = "name another one with -o" if isinstance(error, FileExistsError) else "see whether you may write there"
-        raise ReplayError(f"{path} cannot be written: {error.strerror}", mend) from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", mend) from error
 
 
 def read(path: Path) -> tuple[Recording, bytes]:

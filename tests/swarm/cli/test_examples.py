@@ -37,3 +37,10 @@ def test_a_program_shows_how_a_daemon_stands_and_what_moves(installation) -> Non
     gone = subprocess.run([*words[:2], "/none.sock"], env=installation.env, capture_output=True, text=True, check=False)
     assert gone.returncode == 1
     assert "mend: start it with: swarm daemon" in gone.stderr
+
+
+def test_a_program_without_its_token_shows_the_mend() -> None:
+    words = [sys.executable, str(SCRIPT.with_name("client.py")), "https://127.0.0.1:9", "/none.token"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "/none.token: No such file" in done.stderr

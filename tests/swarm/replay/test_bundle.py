@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from sandbox.types import MIB
-from swarm.errors import ReplayError
+from swarm.errors import ConfigError, ReplayError
 from swarm.replay import bundle
 from swarm.replay.record import Recording
 from swarm.telemetry.redaction import Redactor
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_again_and_is_the_same_each_time(tmp_path: Path)
     bundle.write(tmp_path / "a.tar.gz", content)
     assert bundle.read(tmp_path / "a.tar.gz") == (one, b"PACK")
     assert (tmp_path / "a.tar.gz").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(ReplayError, match="exists"):
+    with pytest.raises(ConfigError, match="exists"):
         bundle.write(tmp_path / "a.tar.gz", content)
 
 

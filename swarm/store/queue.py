@@ -6,7 +6,7 @@ same with a hundred thousand tasks as with ten. Decisions are made one after the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +23,7 @@ from swarm.store.schema import attempts, tasks, turns
 from swarm.store.schema import breakers as shut
 from swarm.types import TaskState
 
-LANES = 500  # that one claim looks at; where there are more, the next claim goes on behind them
+LANES = 500  # looked at together; where nothing of them may start, and by the next claim, those behind them
 BATCH = 500  # tasks that one sweep looks at
 FLOOR = "floor:"
 
@@ -111,7 +111,11 @@ class Queue:
         self._place_old(connection)
         self._expire(connection)
         running = self.running(connection)
-        heads = [head for head in self._heads(connection) if not may_run(head, running, self.rules.caps, host)]
+        heads: list[Candidate] = []
+        for some in self._heads(connection):
+            heads = [head for head in some if not may_run(head, running, self.rules.caps, host)]
+            if heads:
+                break
         count = _turns(connection, heads)
         chosen = next_of(heads, count)
         if chosen is not None:
@@ -143,15 +147,22 @@ class Queue:
         held += self._budgets.closed(connection, now)
         return Running(busy, (*self.holds, *(Hold(scope, reason) for scope, reason in held)), now)
 
-    def _heads(self, connection: sa.Connection) -> list[Candidate]:
-        """The first task of every lane, each found by one step in the index however long its lane is."""
-        names, heads = self._lanes(connection, self._from, LANES)
-        if self._from and len(names) < LANES:
-            more, others = self._lanes(connection, "", LANES - len(names))
-            names += more
-            heads += [row for row in others if row.lane <= self._from]
-        self._from = names[-1] if len(names) == LANES else ""
-        return [candidate_of(row) for row in heads]
+    def _heads(self, connection: sa.Connection) -> Iterator[list[Candidate]]:
+        """The first task of every lane, each found by one step in the index however long its lane is.
+
+        Many lanes at a time, from where the last claim ended, once around.
+        """
+        start = self._from
+        while True:
+            names, heads = self._lanes(connection, self._from, LANES)
+            self._from = names[-1] if len(names) == LANES else ""
+            yield [candidate_of(row) for row in heads]
+            if not self._from:
+                break
+        while start and self._from < start:
+            names, heads = self._lanes(connection, self._from, LANES)
+            self._from = names[-1] if len(names) == LANES else start
+            yield [candidate_of(row) for row in heads]
 
     def _lanes(self, connection: sa.Connection, start: str, limit: int) -> tuple[list[str], list[Row]]:
         """The lanes of tasks that are ready, after ``start`` by name, and the first task of each that is due."""

@@ -144,11 +144,21 @@ class Store:
     async def held(self, since: float, limit: int) -> tuple[Held, ...]:
         """What the broker may yet deliver of tasks that ended after ``since``, the newest first."""
         ended = tasks.c.state.in_([state.value for state in lifecycle.HELD])
-        query = sa.select(tasks).where(ended, tasks.c.updated > since).order_by(tasks.c.updated.desc()).limit(limit)
+        # As `journal.encode` writes it; what that lets through too much is left out below.
+        waits, fatal = (attempts.c.verdict.contains(word) for word in ('"kind": "waiting"', '"severity": "fatal"'))
+        may = sa.exists().where(attempts.c.task == tasks.c.id, attempts.c.verdict.is_not(None), sa.or_(waits, ~fatal))
+        query = sa.select(tasks.c.id, tasks.c.updated).where(ended, tasks.c.updated > since, may)
+        newest: sa.Select[Any] = query.order_by(tasks.c.updated.desc())
 
         def act(connection: sa.Connection) -> tuple[Held, ...]:
-            pairs = [(row, rows.last_judged(connection, row.id)) for row in connection.execute(query).all()]
-            return tuple(one for row, last in pairs if last and (one := rows.held_of(row, last)))
+            found: list[Held] = []
+            for row in connection.execute(newest).all():
+                last = rows.last_judged(connection, row.id)
+                if last is not None and (one := rows.held_of(row, last)) is not None:
+                    found.append(one)
+                if len(found) == limit:
+                    break
+            return tuple(found)
 
         return await self._do(act)
 

@@ -17,6 +17,7 @@ from swarm.errors import TaskError
 from swarm.scheduling.breaker import PAUSE, THRESHOLD
 from swarm.scheduling.facts import Caps, Hold, HostFacts, Rules
 from swarm.store.hosts import Member
+from swarm.store.queue import LANES
 from swarm.store.rows import Claim, Kept, Plan, Settlement
 from swarm.store.schema import tasks
 from swarm.store.store import Store
@@ -110,6 +111,19 @@ class TestOrder:
         assert (await claim(store, HostFacts("big", frozenset({"gpu"})))).task.id == "needs-gpu"
 
     @pytest.mark.slow
+    @pytest.mark.slow
+    async def test_what_may_start_is_found_behind_any_number_of_lanes_that_may_not(
+        self, tmp_path: Path, clock: Clock
+    ) -> None:
+        async with Store(tmp_path / "swarm.db", clock=clock) as store:
+            for number in range(LANES + 2):
+                await add(store, f"t{number:03}", mutex=f"m{number:03}", requires=("gpu",))
+            await add(store, "last", repository="zzz")
+            assert (await claim(store)).task.id == "last"
+            assert await store.queue.claim(HOST) is None
+            await add(store, "first", repository="aaa")
+            assert (await claim(store)).task.id == "first"
+
     async def test_a_claim_costs_the_same_with_a_hundred_thousand_in_the_queue(self, store: Store) -> None:
         async def cost() -> float:
             await claim(store)

@@ -154,6 +154,22 @@ async def test_cancelling_and_delivering_exclude_each_other(store: Store) -> Non
         await store.verbs.cancel("t2")
 
 
+async def test_what_the_broker_holds_is_found_behind_any_number_that_it_does_not(where: Path | Address) -> None:
+    async with Store(where) as store:
+        held = await claimed(store)
+        word = {"kind": "waiting", "proposal": "p", "reason": "stopped", "opens": None}
+        over = {"kind": "refusal", "proposal": "q", "findings": [{"severity": "fatal"}]}
+        assert await store.deliver(held, "the checks pass")
+        result = AttemptResult(conclusion=Conclusion(ending="finished"))
+        await store.settle(held, Settlement(TaskState.NEEDS_PERSON, "waits", result, verdict=word))
+        for name in ("t2", "t3", "t4"):
+            later = await claimed(store, name)
+            assert await store.deliver(later, "the checks pass")
+            verdict = None if name == "t2" else over
+            await store.settle(later, Settlement(TaskState.NEEDS_PERSON, "no", result, verdict=verdict))
+        assert [one.task for one in await store.held(0.0, 2)] == ["t1"]
+
+
 async def test_a_task_with_all_its_messages_still_goes_on(where: Path | Address) -> None:
     async with Store(where) as store:
         claim = await claimed(store)

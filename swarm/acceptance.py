@@ -9,14 +9,14 @@ from swarm.config import Settings, no_strategy
 from swarm.config_text import nearest
 from swarm.errors import TaskError
 from swarm.store.rows import Plan
-from swarm.types import TaskRequest
+from swarm.types import Budget, TaskRequest
 
 
 def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]) -> Plan:
     """How a request will be worked on. ``repositories`` are the names that the broker told, as far as it was asked.
 
     Raises TaskError for what could only fail later: an unknown repository, strategy or tier, no test command, no
-    capability, a path that leads out of the repository.
+    capability, a path that leads out of the repository, more of a budget than the operator allows.
     """
     known = sorted({*settings.repositories, *repositories})
     if request.repository not in known:
@@ -36,11 +36,33 @@ def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]
         _inside(path)
     named = request.strategy if request.strategy != "auto" else None
     return Plan(
-        budget=request.budget or settings.limits,
+        budget=granted(request, settings),
         tier=_tier(request.tier or (operator.tier if operator else None), settings),
         strategy=named or (operator.strategy if operator else None) or "auto",
         expires=request.expires or settings.scheduling.expires,
     )
+
+
+def granted(request: TaskRequest, settings: Settings) -> Budget:
+    """What a request may spend: what it says, and for all that it leaves out what ``[limits]`` says.
+
+    What the operator wrote there is the most that a task may name, unless ``scheduling.beyond_limits`` is set; a
+    further task on a pull request gets what is left of the first one's, within that. Raises TaskError for more.
+    """
+    limits, asked = settings.limits, request.budget
+    said = {name: getattr(asked, name) for name in asked.model_fields_set} if asked else {}
+    bounds = (
+        {} if settings.scheduling.beyond_limits else {name: getattr(limits, name) for name in limits.model_fields_set}
+    )
+    for name, most in bounds.items():
+        if name not in said or most is None or (said[name] is not None and said[name] <= most):
+            continue
+        if request.follows is None:
+            named = "no limit" if said[name] is None else f"{said[name]:g}"
+            mend = f"ask for less, or have the operator raise limits.{name} or set scheduling.beyond_limits"
+            raise TaskError(f"the budget names {named} as {name}, and a task may have {most:g} here", mend)
+        said[name] = most
+    return limits.model_copy(update=said)
 
 
 def _tier(named: str | None, settings: Settings) -> str:

@@ -284,7 +284,7 @@ class DaemonClient(HttpClient):
         headers: Mapping[str, str] | None = None,
         safe: bool = False,
     ) -> bytes:
-        content = body.model_dump_json().encode() if body else None
+        content = body.model_dump_json(exclude_unset=True).encode() if body else None
         more = dict(headers or {}) | ({"content-type": "application/json"} if body else {})
         request = self._http.build_request(method, path, params=params or None, content=content, headers=more)
         retrying = AsyncRetrying(

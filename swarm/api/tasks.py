@@ -152,6 +152,7 @@ class TaskDoor:
     async def fork_task(self, task: TaskOf, wanted: ForkRequest, caller: CallerOf, response: Response) -> TaskView:
         """A new task that goes on from where another stood. 200 where the same fork was made before."""
         known = await self._desk.store.view(task)
+        wanted = await self._within(known, wanted)
         view, new = await self._desk.coordinator.fork(known.task.id, wanted, caller.name)
         response.status_code = 201 if new else 200
         return view
@@ -167,6 +168,15 @@ class TaskDoor:
         """What was said to the agent of a task."""
         view = await self._desk.store.view(task)
         return await self._desk.store.messages.of(view.task.id)
+
+    async def _within(self, known: TaskView, wanted: ForkRequest) -> ForkRequest:
+        """A fork with a whole budget: what it says, else as the other task's. Raises TaskError for one too large."""
+        if wanted.budget is None:
+            return wanted
+        said = {"budget": wanted.budget, "capability": wanted.capability, "follows": None}
+        await self._desk.plan(known.task.request.model_copy(update=said))
+        over = {name: getattr(wanted.budget, name) for name in wanted.budget.model_fields_set}
+        return wanted.model_copy(update={"budget": known.task.budget.model_copy(update=over)})
 
     async def _moved(self, task: str, caller: Caller) -> str:
         """The id of a task that the caller may move. Raises TaskNotFoundError and ForeignTaskError."""

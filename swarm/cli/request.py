@@ -51,7 +51,7 @@ def ready(wanted: TaskFile, settings: Settings, key: str | None) -> TaskRequest:
             test_command=wanted.test_command,
             strategy=wanted.strategy or (known.strategy if known else None) or "auto",
             tier=wanted.tier,
-            budget=_budget(wanted.budget, settings.limits),
+            budget=_budget(wanted.budget),
             paths=wanted.paths,
             title=wanted.title,
             idempotency_key=key,
@@ -71,9 +71,10 @@ def task_for(key: str | None) -> str:
     return f"k{hashlib.sha256(key.encode()).hexdigest()[:11]}" if key else f"t{secrets.token_hex(4)}"
 
 
-def _budget(part: BudgetPart, limits: Budget) -> Budget | None:
-    over = part.model_dump(exclude_none=True)
-    return Budget.model_validate(limits.model_dump() | over) if over else None
+def _budget(part: BudgetPart) -> Budget | None:
+    """What is said of it; the daemon knows the rest."""
+    said = part.model_dump(exclude_none=True)
+    return Budget.model_validate(said) if said else None
 
 
 def _only(settings: Settings) -> str:

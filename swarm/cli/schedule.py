@@ -19,7 +19,7 @@ from swarm.config_text import meant
 from swarm.delivery import StandingRight
 from swarm.errors import TaskError
 from swarm.scheduling.cron import upcoming
-from swarm.scheduling.shown import ScheduleRequest, ScheduleRight, ScheduleView
+from swarm.scheduling.shown import SAME_RIGHT, ScheduleRequest, ScheduleRight, ScheduleView
 
 app = typer.Typer(no_args_is_help=True, help="Have tasks made again and again.")
 HEADERS = ("name", "state", "next run", "cron", "repository", "made", "last", "remark")
@@ -121,7 +121,7 @@ async def _add(settings: Settings, wanted: ScheduleRequest, tasks: int, seconds:
         await daemon.health()  # before the broker is asked: a grant that nobody uses is litter
         request = wanted.request
         if any(one.name == wanted.name for one in await daemon.schedules()):  # there may be nothing left to grant
-            kept = request.model_copy(update={"capability": "the one that it has", "standing": True})
+            kept = request.model_copy(update={"capability": SAME_RIGHT, "standing": True})
             return await daemon.add_schedule(wanted.model_copy(update={"request": kept}))
         asked = StandingRight(request.repository, request.base, f"s{wanted.name}", tasks=tasks, seconds=seconds)
         right = await granted_for_later(settings, asked)

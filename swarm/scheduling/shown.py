@@ -10,6 +10,7 @@ from swarm.scheduling.cron import Missed
 from swarm.types import Eta, Failure, Frozen, TaskId, TaskRequest
 
 LATEST = 253_402_300_799.0  # the last second of the year 9999, beyond which no time can be told
+SAME_RIGHT = "the one that it has"  # stands for the capability of a schedule that is there already
 Until = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 Uses = Annotated[int, Field(ge=1, le=1_000_000_000)]
 ScheduleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,24}$")]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from swarm.errors import TaskError, TaskNotFoundError
 from swarm.scheduling.cron import due, upcoming
-from swarm.scheduling.shown import ScheduleRequest, ScheduleRight, ScheduleView
+from swarm.scheduling.shown import SAME_RIGHT, ScheduleRequest, ScheduleRight, ScheduleView
 from swarm.store import moves, rows, views
 from swarm.store.database import Database
 from swarm.store.rows import Plan, Row
@@ -49,12 +49,14 @@ class Schedules:
             known = _row(connection, wanted.name)
             if known is not None:
                 return _same(known, wanted)
+            if wanted.request.capability == SAME_RIGHT:
+                raise TaskNotFoundError(f'there is no schedule "{wanted.name}" any more', "add it once more")
             if connection.execute(sa.select(sa.func.count()).select_from(schedules)).scalar_one() >= MOST:
                 raise TaskError(f"there are {MOST} schedules already", "remove one: swarm schedule remove NAME")
             now = self._db.now(connection)
             values = wanted.model_dump(include={"name", "cron", "timezone", "overlap", "missed", "until", "uses"})
             values |= {
-                "request": wanted.request.model_copy(update={"standing": True}).model_dump_json(),
+                "request": _kept(wanted.request.model_copy(update={"standing": True})),
                 "user": user,
                 "enabled": True,
                 "created": now,
@@ -98,7 +100,7 @@ class Schedules:
             if right is not None:
                 request = TaskRequest.model_validate_json(row.request)
                 request = request.model_copy(update={"capability": right.capability})
-                values |= {"request": request.model_dump_json(), "until": right.until, "uses": row.fired + right.uses}
+                values |= {"request": _kept(request), "until": right.until, "uses": row.fired + right.uses}
             connection.execute(schedules.update().where(schedules.c.name == name).values(values))
             return _view(_there(connection, name))
 
@@ -215,12 +217,23 @@ def _there(connection: sa.Connection, name: str) -> Row:
     return row
 
 
+def _kept(request: TaskRequest) -> str:
+    """A request as it was said: what it leaves open is the operator's to say at each run."""
+    return request.model_dump_json(exclude_unset=True)
+
+
 def _same(row: Row, wanted: ScheduleRequest) -> ScheduleView:
+    """The one that is there, where the very same is wanted. Raises TaskError."""
     request = TaskRequest.model_validate_json(row.request)
     same = (row.cron, row.timezone, row.overlap, row.missed)
-    if request.alike(wanted.request) and same == (wanted.cron, wanted.timezone, wanted.overlap, wanted.missed):
-        return _view(row)
-    raise TaskError(f'there is a schedule "{wanted.name}" already, which does something else', "give it another name")
+    if not request.alike(wanted.request) or same != (wanted.cron, wanted.timezone, wanted.overlap, wanted.missed):
+        words = f'there is a schedule "{wanted.name}" already, which does something else'
+        raise TaskError(words, "give it another name")
+    right = (wanted.request.capability, wanted.until, wanted.uses)
+    if right not in {(request.capability, row.until, row.uses), (SAME_RIGHT, None, None)}:
+        words = f'there is the schedule "{wanted.name}" already, under another right'
+        raise TaskError(words, f"give it the new one: swarm schedule resume {wanted.name}")
+    return _view(row)
 
 
 def _read(connection: sa.Connection, row: Row) -> Due | None:

@@ -116,3 +116,31 @@ def test_a_virtual_model_that_is_none_is_refused_with_what_comes_near() -> None:
 def test_attempts_climb_plain_tiers_in_the_order_that_is_set() -> None:
     assert ladder(settings(pool=many())) == ("small", "large")
     assert ladder(settings(pool=many(tier_order=("large", "small")))) == ("large", "small")
+
+
+def budget_of(said: dict[str, Any], limits: dict[str, Any], **more: Any) -> Budget:
+    wanted = TaskRequest.model_validate(request(**more).model_dump(exclude_unset=True) | {"budget": said})
+    return plan(wanted, settings(limits=limits), ()).budget
+
+
+def test_what_a_budget_leaves_open_comes_from_the_operator_field_by_field() -> None:
+    made = budget_of({"steps": 3}, {"money": 1.0, "tokens": 1000})
+    assert (made.steps, made.tokens, made.money, made.attempts) == (3, 1000, 1.0, Budget().attempts)
+
+
+@pytest.mark.parametrize("said", [{"tokens": 1001}, {"tokens": 10**12}, {"money": 1.5}, {"money": None}])
+def test_no_request_names_more_than_the_operator_allows(said: dict[str, Any]) -> None:
+    with pytest.raises(TaskError, match=next(iter(said))) as error:
+        budget_of(said, {"money": 1.0, "tokens": 1000})
+    assert "limits." in error.value.mend
+
+
+def test_what_the_operator_never_wrote_bounds_nobody_and_he_may_let_all_name_more() -> None:
+    assert budget_of({"tokens": 10**9}, {"money": 1.0}).tokens == 10**9
+    wanted = request(budget=Budget(tokens=5000))
+    lenient = settings(limits={"tokens": 1000}, scheduling={"beyond_limits": True})
+    assert plan(wanted, lenient, ()).budget.tokens == 5000
+
+
+def test_a_further_task_on_a_pull_request_stays_within_limits_that_were_lowered_since() -> None:
+    assert budget_of({"tokens": 5000}, {"tokens": 1000}, follows="first").tokens == 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import getpass
 import json
 import logging
@@ -23,9 +24,11 @@ from swarm.api import guard
 from swarm.api.guard import needed
 from swarm.client import DaemonClient
 from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
-from swarm.errors import ConfigError, DaemonError, TaskNotFoundError
+from swarm.errors import ConfigError, DaemonError, TaskError, TaskNotFoundError
 from swarm.serving import listening_tcp
-from tests.swarm.api.conftest import PLAIN, House, request
+from swarm.store.rows import Plan
+from swarm.types import TaskRequest
+from tests.swarm.api.conftest import PLAIN, House, plan, request
 
 pytestmark = pytest.mark.slow
 
@@ -494,3 +497,18 @@ async def test_a_number_beyond_every_bound_is_refused_where_it_is_sent(
     async with house.open(PLAIN) as where:
         answer = await ask(where, "POST", path, content=json.dumps(body | more), headers=headers)
         assert next(iter(more)) in told(answer, 422)["why"]
+
+
+async def test_a_fork_is_bound_by_the_operators_limits_as_a_task_is(house: House) -> None:
+    async def bounded(wanted: TaskRequest) -> Plan:
+        if wanted.budget and wanted.budget.tokens > 1000:
+            raise TaskError("the budget names too much", "ask for less")
+        return await plan(wanted)
+
+    await house.task("one")
+    house.desk = dataclasses.replace(house.desk, plan=bounded)
+    headers = bearer(house.token("ci")) | {"content-type": "application/json"}
+    body = {"task": "two", "capability": "c", "budget": {"tokens": 10**9}}
+    async with house.open(PLAIN) as where:
+        answer = await ask(where, "POST", "/v1/tasks/one/fork", content=json.dumps(body), headers=headers)
+    assert "too much" in told(answer, 422)["why"]

@@ -13,7 +13,7 @@ from swarm.config_database import Address
 from swarm.errors import StoreError, TaskError, TaskNotFoundError
 from swarm.planner import Planner
 from swarm.scheduling.facts import HostFacts
-from swarm.scheduling.shown import ScheduleRequest, ScheduleRight
+from swarm.scheduling.shown import SAME_RIGHT, ScheduleRequest, ScheduleRight
 from swarm.store.rows import Plan, Settlement
 from swarm.store.schema import schedules
 from swarm.store.store import Store
@@ -254,3 +254,28 @@ async def test_a_schedule_that_cannot_be_read_is_stopped_and_the_others_run(stor
         lambda connection: connection.execute(sa.select(schedules.c.name, schedules.c.enabled)).all()
     )
     assert dict(map(tuple, rows)) == {"aaa": False, "tidy": True}
+
+
+@pytest.mark.parametrize("more", [{"until": START + 9}, {"uses": 3}, {"request": {"capability": "another"}}])
+async def test_the_same_again_under_another_right_is_not_taken_for_the_same(
+    store: Store, more: dict[str, object]
+) -> None:
+    await store.schedules.add(hourly(uses=5), "ann")
+    if "request" in more:
+        more = {"uses": 5, "request": REQUEST.model_copy(update=more["request"])}  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match="another right") as error:
+        await store.schedules.add(hourly(**({"uses": 5} | more)), "ann")
+    assert "swarm schedule resume tidy" in error.value.mend
+    kept = REQUEST.model_copy(update={"capability": SAME_RIGHT})
+    assert (await store.schedules.add(hourly(request=kept), "ann")).uses == 5
+    with pytest.raises(TaskNotFoundError):
+        await store.schedules.add(hourly(name="gone", request=kept), "ann")
+
+
+async def test_what_a_schedules_budget_leaves_open_is_open_at_each_run(store: Store, clock: Clock) -> None:
+    request = TaskRequest.model_validate(REQUEST.model_dump(exclude_unset=True) | {"budget": {"steps": 3}})
+    await store.schedules.add(hourly(request=request), "ann")
+    clock.now = START + 3600
+    (run,), _ = await store.schedules.due()
+    assert run.request.budget is not None
+    assert run.request.budget.model_fields_set == {"steps"}

@@ -105,7 +105,7 @@ class Coordinator(Verbs):
         Raises StoreError when the database fails, and DaemonError where another daemon has this host's name.
         """
         claims = await self._membership.join()
-        await self._engine.open(self._flow, self._ours)
+        await self._engine.open(self._flow, self._ours, self._steps)
         await end_stray_runs(self._store, self._engine)
         await self._store.queue.sweep()
         async with asyncio.TaskGroup() as group:
@@ -377,6 +377,11 @@ class Coordinator(Verbs):
         except StaleClaimError:
             return False
         return True
+
+    def _steps(self, attempt: str) -> int:
+        """What an attempt had got done when it was claimed: its model calls."""
+        claim = self._claims.get(attempt)
+        return claim.attempt.spent.steps if claim else 0
 
     async def _flow(self, attempt: str) -> str:
         """What the engine runs: make the attempt and, where the judgement says so, deliver it."""

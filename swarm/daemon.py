@@ -10,6 +10,7 @@ import os
 import platform
 import signal
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -27,6 +28,8 @@ from swarm.telemetry.redaction import Redactor
 from swarm.wiring import House, house
 
 AGAIN = 2.0  # seconds until what runs beside the coordinator begins again
+LEAVE = 90.0  # seconds after the drain's until the process ends, whatever still waits for a database that is away
+THREADS = 5.0  # and once all else is closed
 BROKEN = 60.0  # and where it was no outage that ended it
 
 log = logging.getLogger(__name__)
@@ -48,6 +51,8 @@ async def run_daemon(settings: Settings, *, open_house: OpenHouse = house) -> in
             with listening(settings.daemon) as listener, listening_tcp(settings.daemon.tcp) as tcp:
                 daemon = Daemon(made, listener, started, tcp)
                 await daemon.serve()
+    if daemon.signalled:
+        _leave_within(THREADS)
     return 0
 
 
@@ -73,6 +78,11 @@ class Daemon:
             tokens=_tokens(made.settings.daemon),
             hosts=made.settings.daemon.tcp.hosts if made.settings.daemon.tcp else (),
         )
+
+    @property
+    def signalled(self) -> bool:
+        """Whether it was told to end."""
+        return self._drain is not None
 
     async def serve(self) -> None:
         """Work and answer until a signal. The api answers while running attempts are drained."""
@@ -161,11 +171,22 @@ class Daemon:
         if self._drain is None:
             log.info("%s: finishing what runs, for at most %.0f s; once more stops at once", number.name, patience)
             self._drain = asyncio.get_running_loop().create_task(self._house.coordinator.drain(patience))
+            _leave_within(patience + LEAVE)
             return
         log.warning("%s: stopping at once; the next start goes on with what was running", number.name)
         remove_socket(self._house.settings.daemon.socket, self._mark)
         # Everything that matters is on disk after each step, so this is the kill that a start recovers from.
         os._exit(128 + number)
+
+
+def _leave_within(seconds: float) -> None:
+    """End the process by then: the engine's threads ask a database that is away for ever, and Python waits for them.
+
+    Everything that matters is on disk after each step.
+    """
+    leaving = threading.Timer(seconds, os._exit, (0,))
+    leaving.daemon = True
+    leaving.start()
 
 
 def _tokens(config: DaemonConfig) -> Tokens | None:

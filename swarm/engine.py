@@ -22,7 +22,7 @@ from sqlalchemy import event
 
 from swarm.config_database import Address
 from swarm.errors import StoreAwayError, StoreError
-from swarm.runs import Act, Ended, Flow, Ours, RunView, State
+from swarm.runs import Act, Done, Ended, Flow, Ours, RunView, State
 from swarm.store import postgres, sqlite
 from swarm.store.schema import keep_private
 
@@ -81,11 +81,12 @@ class DbosEngine:
         self._database: sa.Engine | None = None
         self._workflow: Flow | None = None
         self._ours: Ours | None = None
+        self._done: Done | None = None
         self._here: dict[str, _Here] = {}
         self._parked: set[str] = set()
 
-    async def open(self, flow: Flow, ours: Ours | None = None) -> None:
-        self._ours = ours
+    async def open(self, flow: Flow, ours: Ours | None = None, done: Done | None = None) -> None:
+        self._ours, self._done = ours, done
         try:
             if isinstance(self._where, Path):
                 _require_sound(self._where)
@@ -119,14 +120,15 @@ class DbosEngine:
             return
         taken: list[str] = []
         for status in await self._ask(partial(_list, workflow_ids=wanted)):
-            name, lives = status.workflow_id, _lives(status) + 1
+            name = status.workflow_id
             if _STATES[status.status] not in _UNFINISHED or name in self._here:
                 continue
-            self._here[name] = _Here(lives=lives, adopted=True)
-            given_up = lives > self._lives
-            await self._ask(
-                partial(DBOS.update_workflow_attributes_async, name, {"lives": lives, "given up": given_up})
-            )
+            here = self._here[name] = _Here(adopted=True)
+            done = await self._got_done(name)
+            here.lives = (1 if done > _number(status, "done", done) else _number(status, "lives", 1)) + 1
+            given_up = here.lives > self._lives
+            known = {"lives": here.lives, "done": done, "given up": given_up}
+            await self._ask(partial(DBOS.update_workflow_attributes_async, name, known))
             if given_up:
                 await self.cancel(name)
                 continue
@@ -201,6 +203,11 @@ class DbosEngine:
         await self._destroy()
 
     # Machinery
+
+    async def _got_done(self, name: str) -> int:
+        """What grows while a run gets on: its phases that ended, and what ``done`` tells of those that have not."""
+        steps = await self._ask(partial(DBOS.list_workflow_steps_async, name, load_output=False))
+        return len(steps) + (self._done(name) if self._done else 0)
 
     async def _begin(self, name: str) -> _Here:
         """The run as it is here: begun now, or with its end filled in."""
@@ -346,6 +353,7 @@ class DbosEngine:
         with ThreadPoolExecutor(max_workers=1) as own:
             await loop.run_in_executor(own, partial(DBOS.destroy, destroy_registry=True))
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+        event.listen(self._database, "do_connect", _closed)  # ends its threads that ask a server which is away again
         self._database.dispose()
 
 
@@ -377,9 +385,9 @@ async def _list(
     )
 
 
-def _lives(status: WorkflowStatus) -> int:
-    found = (status.attributes or {}).get("lives", 1)
-    return found if isinstance(found, int) else 1
+def _number(status: WorkflowStatus, which: str, otherwise: int) -> int:
+    found = (status.attributes or {}).get(which, otherwise)
+    return found if isinstance(found, int) else otherwise
 
 
 def _given_up(status: WorkflowStatus) -> bool:
@@ -391,7 +399,7 @@ def _view(status: WorkflowStatus) -> RunView:
         name=status.workflow_id,
         state="failed" if _given_up(status) else _STATES[status.status],
         executor=status.executor_id or "",
-        lives=_lives(status),
+        lives=_number(status, "lives", 1),
         created=(status.created_at or 0) / 1000,
     )
 
@@ -402,7 +410,7 @@ def _ended(status: WorkflowStatus) -> Ended:
         case "done":
             return Ended("done", str(status.output))
         case "cancelled" if _given_up(status):
-            return Ended("failed", f"it ended the process that ran it {_lives(status) - 1} times in a row")
+            return Ended("failed", f"it ended the process that ran it {_number(status, 'lives', 1) - 1} times in a row")
         case "cancelled":
             return Ended("cancelled")
         case _:
@@ -426,6 +434,10 @@ def _unusable(where: Path | Address, error: Exception) -> StoreError:
     if isinstance(where, Path):
         mend = f"stop every daemon, then: mv {where} {where}.broken (attempts that were running start over)"
     return StoreError(f"the engine's database {where} cannot be used: {why}", mend)
+
+
+def _closed(*_: object) -> None:
+    raise StoreError("the engine is closed")
 
 
 def _database(where: Path | Address, executor: str) -> sa.Engine:

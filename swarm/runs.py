@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 Flow = Callable[[str], Coroutine[Any, Any, str]]
 Act = Callable[[], Coroutine[Any, Any, str]]
 Ours = Callable[[str], Awaitable[bool]]
+Done = Callable[[str], int]
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
@@ -32,7 +33,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as the engine's database has it. ``lives`` are processes in a row that had it and did not park it."""
+    """A run as the engine's database has it.
+
+    ``lives`` are processes in a row that had it, did not park it, and got nothing of it done.
+    """
 
     name: str
     state: State
@@ -44,11 +48,12 @@ class RunView:
 class Engine(Protocol):
     """What the coordinator asks of a durable engine; `tests/contract/test_engine.py` holds an adapter to it."""
 
-    async def open(self, flow: Flow, ours: Ours | None = None) -> None:
+    async def open(self, flow: Flow, ours: Ours | None = None, done: Done | None = None) -> None:
         """Open for business with ``flow``. Runs of earlier processes stand still until they are adopted.
 
         ``ours(name)`` is asked before a phase begins and before it is kept: False means that another process has
-        the run, and this one's flow sees CancelledError.
+        the run, and this one's flow sees CancelledError. ``done(name)`` grows with what a run gets done inside of a
+        phase, over all its lives: a run that got on is not taken for what ended its process.
         """
 
     async def start(self, name: str) -> None:

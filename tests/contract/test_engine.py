@@ -94,6 +94,25 @@ async def test_parking_ends_the_count_of_lives(engine_at: Where) -> None:
         seen.remove("a second")
 
 
+async def test_a_run_that_gets_on_is_not_given_up_for_what_ends_its_process(tmp_path: Path) -> None:
+    """One that ended its process each time took with it all that ran beside it."""
+    where, steps = tmp_path / "engine.db", [0]
+    async with opened(where, counting([], asyncio.Event())) as engine:
+        await engine.start("a")
+    for life in range(6):
+        engine = DbosEngine(where, lives=3)
+        await engine.open(counting([], asyncio.Event())(engine), None, lambda _: sum(steps))
+        await engine.adopt("a")
+        (run,) = await engine.runs()
+        steps.append(int(life < 4))
+        with sqlite3.connect(where) as database:  # as a process leaves it that was killed
+            ((left,),) = database.execute("SELECT attributes FROM workflow_status").fetchall()
+        await engine.close()
+        with sqlite3.connect(where) as database:
+            database.execute("UPDATE workflow_status SET attributes = ?", (left,))
+    assert run.lives == 3
+
+
 async def test_parking_what_was_adopted_and_has_not_begun_leaves_it_to_others(engine_at: Where) -> None:
     seen: list[str] = []
     async with opened(engine_at, counting(seen, asyncio.Event())) as engine:

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from swarm.config_database import Address
-from swarm.engine import DbosEngine
+from swarm.engine import WORD, DbosEngine
+from swarm.errors import StoreAwayError
 from swarm.runs import Ended, Flow
 from tests.contract.engine_stage import Making, counting, opened, reached
 from tests.postgres_server import Server, a_server
@@ -42,6 +43,33 @@ async def away(server: Server, *how: str) -> None:
     await asyncio.to_thread(server.call, "stop", *how)
     await asyncio.sleep(AWAY)
     await asyncio.to_thread(server.call, "start")
+
+
+async def test_runs_are_parked_side_by_side_and_in_seconds_while_the_server_is_away() -> None:
+    """A daemon that was told to end while Postgres was down did not end before it was up again."""
+    seen: list[str] = []
+    names = [f"r{number}" for number in range(6)]
+    with a_server() as server:
+        where = await fresh(server, "flows")
+        async with opened(where, counting(seen, asyncio.Event())) as engine:
+            for name in names:
+                await engine.start(name)
+            await reached(lambda: len(seen) == 2 * len(names))
+        engine = DbosEngine(where, "other")
+        await engine.open(counting(seen, asyncio.Event())(engine))
+        try:
+            await engine.adopt(*names)
+            runs = [asyncio.create_task(engine.run(name)) for name in names]
+            await reached(lambda: len(seen) == 3 * len(names))
+            await asyncio.to_thread(server.call, "stop", "--crash")
+            async with asyncio.timeout(4 * WORD):
+                await asyncio.gather(*(engine.park(name) for name in names))
+                assert set(await asyncio.gather(*runs)) == {Ended("parked")}
+            with pytest.raises(StoreAwayError, match="does not answer"):
+                await engine.cancel("r0")
+        finally:
+            await asyncio.to_thread(server.call, "start")
+            await engine.close()
 
 
 async def fresh(server: Server, name: str) -> Address:

@@ -296,7 +296,7 @@ class InlineEngine:
         self._tasks: dict[str, asyncio.Task[str]] = {}
         self._parked: set[str] = set()
 
-    async def open(self, flow: Flow, ours: object = None) -> None:
+    async def open(self, flow: Flow, ours: object = None, done: object = None) -> None:
         self._flow = flow
 
     async def adopt(self, *names: str) -> None:

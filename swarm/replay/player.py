@@ -67,6 +67,11 @@ class Player:
         return self._turn + self._one - self._passed_over
 
     @property
+    def missing(self) -> int:
+        """Lines in turn that were not played, and others that were given up; what was called off is not missed."""
+        return len(self._turns) - self._turn + self._passed_over
+
+    @property
     def over(self) -> bool:
         """Whether the record goes no further."""
         return self._turn == len(self._turns) and self._one == len(self._many)

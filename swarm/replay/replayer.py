@@ -47,6 +47,7 @@ class _Course:
     played: int = 0
     because: str = ""
     given: int = 0
+    missing: int = 0
     astray: bool = False
     differences: list[Difference] = field(default_factory=list)
 
@@ -102,6 +103,7 @@ class Replayer:
             course.tree = await self._ended(life, player, sealed)
         course.astray = course.astray or _astray(life, player, course.tree)
         course.played += player.played
+        course.missing += player.missing
         course.differences += player.differences
         course.differences += [
             Difference(step=seq, what="tree", recorded=before, replayed=after)
@@ -167,7 +169,7 @@ class Replayer:
         return Verdict(
             task=recorded.task.id,
             attempt=recorded.attempt.id,
-            same=alike and not course.astray and not course.because and course.played == of,
+            same=alike and not course.astray and not course.because and not course.missing,
             alike=alike,
             recorded=wanted,
             replayed=course.tree or "",

@@ -266,9 +266,7 @@ class Bench:
             def begin(claim: Claim) -> AttemptRun:
                 return AttemptRun(parts, self.store, self.engine, claim)
 
-            self.coordinator = Coordinator(
-                self.store, self.engine, begin, station=self.station(), keep=self.keep
-            )
+            self.coordinator = Coordinator(self.store, self.engine, begin, station=self.station(), keep=self.keep)
             running = asyncio.create_task(self.coordinator.run())
             try:
                 yield self.coordinator

@@ -144,8 +144,8 @@ def measure(folder: Path, urls: list[str], threads: int, pace: float, window: fl
             )
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
-        words = getattr(error, "stderr", None) or b""
-        said = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+        told_by = getattr(error, "stderr", None) or b""
+        said = told_by.decode("utf-8", "replace") if isinstance(told_by, bytes) else str(told_by)
         log_file = folder / "mini.log"
         said = said or (log_file.read_text()[-300:] if log_file.exists() else "")
         return {"blocked": f"{error}: {said.strip()[-300:]}"}

@@ -198,13 +198,19 @@ class Queue:
 
 
 def _lanes_after() -> sa.CTE:
-    """The names of lanes with tasks that are ready, one step in the index for each (a loose index scan)."""
-    first = sa.select(sa.func.min(tasks.c.lane).label("lane")).where(*_READY, tasks.c.lane > sa.bindparam("start"))
-    lanes = first.cte("lanes", recursive=True)
+    """The names of lanes with tasks that are ready, one step in the index for each (a loose index scan).
+
+    The least one is asked for as the first in order and not by min(): as long as Postgres does not know yet how long
+    the queue has become, it would look at every task of it for that.
+    """
+    start = sa.select(tasks.c.lane).where(*_READY, tasks.c.lane > sa.bindparam("start")).order_by(tasks.c.lane).limit(1)
+    lanes = sa.select(start.scalar_subquery().label("lane")).cte("lanes", recursive=True)
     other = tasks.alias("other")
     following = (
-        sa.select(sa.func.min(other.c.lane))
+        sa.select(other.c.lane)
         .where(other.c.state == TaskState.QUEUED.value, other.c.waiting == 0, other.c.lane > lanes.c.lane)
+        .order_by(other.c.lane)
+        .limit(1)
         .scalar_subquery()
     )
     return lanes.union_all(sa.select(following).where(lanes.c.lane.is_not(None)))

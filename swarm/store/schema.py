@@ -72,7 +72,7 @@ tasks = sa.Table(
     sa.Column("waiting", sa.Integer, nullable=False, server_default="0", doc="needed tasks that are not done"),
 )
 sa.Index("tasks_by_state", tasks.c.state, tasks.c.rank)
-sa.Index("tasks_by_lane", tasks.c.state, tasks.c.waiting, tasks.c.lane, tasks.c.rank)
+sa.Index("tasks_by_lane", tasks.c.state, tasks.c.waiting, tasks.c.lane, tasks.c.rank, tasks.c.created)
 sa.Index("tasks_by_delay", tasks.c.state, tasks.c.not_before)
 sa.Index("tasks_by_expiry", tasks.c.state, tasks.c.expires)
 sa.Index("tasks_by_repository", tasks.c.repository, tasks.c.strategy, tasks.c.updated)

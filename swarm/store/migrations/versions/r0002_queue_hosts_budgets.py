@@ -53,7 +53,7 @@ def _widen_tasks() -> None:
         op.add_column("tasks", column)
     op.drop_index("tasks_by_state", "tasks")
     op.create_index("tasks_by_state", "tasks", ["state", "rank"])
-    op.create_index("tasks_by_lane", "tasks", ["state", "waiting", "lane", "rank"])
+    op.create_index("tasks_by_lane", "tasks", ["state", "waiting", "lane", "rank", "created"])
     op.create_index("tasks_by_delay", "tasks", ["state", "not_before"])
     op.create_index("tasks_by_expiry", "tasks", ["state", "expires"])
     op.create_index("tasks_by_repository", "tasks", ["repository", "strategy", "updated"])

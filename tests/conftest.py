@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ pytest_plugins = [
 settings.register_profile("quick", max_examples=40, deadline=None)  # a busy machine is no failure
 settings.register_profile("thorough", max_examples=400, deadline=None)  # --hypothesis-profile=thorough
 settings.load_profile("quick")
+
+
+def pytest_configure() -> None:
+    """A shell starts what it runs in the background deaf to Ctrl-C, and so are all its children; tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

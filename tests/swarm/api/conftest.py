@@ -30,6 +30,7 @@ from swarm.store.verbs import Stand
 from swarm.tokens import add, made
 from swarm.types import Budget, TaskRequest, TaskView
 
+LONG = 60.0  # seconds in which an answer comes on a machine however busy; no test waits for them unless it fails
 HEALTH = DaemonHealth(version="1", pid=1, uid=0, started=0.0)
 
 
@@ -91,7 +92,7 @@ class House:
 
     async def raw(self, method: str, path: str, **more: Any) -> httpx.Response:
         transport = httpx.AsyncHTTPTransport(uds=str(self.socket))
-        async with httpx.AsyncClient(transport=transport, base_url="http://swarm") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://swarm", timeout=LONG) as http:
             return await http.request(method, path, **more)
 
     async def task(self, name: str, user: str = "ann", **more: Any) -> TaskView:

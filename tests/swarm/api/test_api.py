@@ -25,6 +25,7 @@ from swarm.serving import http_server
 from swarm.shown import BrokerView, DaemonHealth, DaemonStatus
 from swarm.store.rows import Plan
 from swarm.types import TaskRequest, TaskState, TaskView
+from tests.swarm.api.conftest import LONG
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ def wanted(bench: Any, name: str, **more: Any) -> TaskRequest:
 
 async def raw(bench: Any, method: str, path: str, **more: Any) -> httpx.Response:
     transport = httpx.AsyncHTTPTransport(uds=str(bench.folder / "d.sock"))
-    async with httpx.AsyncClient(transport=transport, base_url="http://swarm") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://swarm", timeout=LONG) as http:
         json = {"content-type": "application/json"} if "content" in more else {}
         return await http.request(method, path, headers=json | more.pop("headers", {}), **more)
 
@@ -166,7 +167,7 @@ async def test_a_quiet_stream_beats(bench: Any, fixing: Any, name: str) -> None:
             transport = httpx.AsyncHTTPTransport(uds=str(bench.folder / "d.sock"))
             async with (
                 asyncio.timeout(10),
-                httpx.AsyncClient(transport=transport, base_url="http://swarm") as http,
+                httpx.AsyncClient(transport=transport, base_url="http://swarm", timeout=LONG) as http,
                 http.stream("GET", f"/v1/tasks/{name}/events") as stream,
                 aclosing(stream.aiter_lines()) as lines,
             ):

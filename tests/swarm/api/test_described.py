@@ -16,7 +16,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from swarm.api.application import described
 from swarm.api.guard import Guard
-from tests.swarm.api.conftest import House, request
+from tests.swarm.api.conftest import LONG, House, request
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ async def http(app: Any, house: House) -> AsyncIterator[httpx.AsyncClient]:
         await guard(scope, receive, send)
 
     transport = httpx.ASGITransport(known, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://swarm") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://swarm", timeout=LONG) as client:
         yield client
 
 

@@ -26,6 +26,7 @@ from swarm.api.pool import routes
 from swarm.errors import DaemonError
 from swarm.pool_client import DAEMON, PoolClient
 from swarm.serving import http_server
+from tests.swarm.api.conftest import LONG
 
 
 @asynccontextmanager
@@ -47,7 +48,9 @@ async def door(path: Path, *endpoints: EndpointConfig) -> AsyncIterator[tuple[Po
 
 
 async def raw(path: Path, method: str, where: str, **more: Any) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://x") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://x", timeout=LONG
+    ) as client:
         return await client.request(method, where, **more)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from swarm.budgets.scopes import DayBudget, DayBudgets
 from swarm.errors import TaskNotFoundError
+from tests.swarm.api.conftest import LONG
 from tests.swarm.api.test_api import served, wanted
 
 pytestmark = pytest.mark.slow
@@ -35,6 +36,6 @@ async def test_what_is_not_there_or_makes_no_sense_is_refused(bench: Any) -> Non
         with pytest.raises(TaskNotFoundError):
             await client.task_time("nothing")
         transport = httpx.AsyncHTTPTransport(uds=str(bench.folder / "d.sock"))
-        async with httpx.AsyncClient(transport=transport, base_url="http://daemon") as raw:
+        async with httpx.AsyncClient(transport=transport, base_url="http://daemon", timeout=LONG) as raw:
             for days in ("0", "1000000", "x"):
                 assert (await raw.get("/v1/times", params={"days": days})).status_code == 422

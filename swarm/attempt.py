@@ -46,7 +46,7 @@ class Parts:
     start. ``note(session, failed)`` is told of each check. ``models`` serves agents that run inside a sandbox,
     ``agent_setup`` gives the commands that install the one which a strategy is. ``stall`` is after how many seconds
     without a sign of life an attempt is stuck, ``delivery`` for how many one waits for a broker that is away.
-    ``prices`` is what model calls cost.
+    ``prices`` is what model calls cost, ``clock`` what the wall clock of budgets is read from.
     """
 
     rooms: Rooms
@@ -63,6 +63,7 @@ class Parts:
     stall: float = 0.0
     delivery: float = 0.0
     prices: Prices = field(default_factory=Prices)
+    clock: Callable[[], float] = time.monotonic
 
 
 class Prepared(Frozen):
@@ -103,6 +104,7 @@ class AttemptRun:
             claim.attempt.spent,
             lambda spent: store.budgets.spend(name, spent, self.ledger.heard),
             prices=parts.prices,
+            clock=parts.clock,
         )
 
     async def make(self) -> AttemptResult:

@@ -227,7 +227,8 @@ async def _conclude(strategy: Strategy, work: Work, ledger: BudgetLedger, silent
             return _ended("limit_hit", f"for {idle:g} s no model answered and no tool said anything", "task.idle")
         if not limit.expired():
             raise
-        return _ended("limit_hit", f"the {ledger.budget.wall:.0f} seconds of wall clock are spent", "task.wall")
+        late = ledger.late()
+        return _ended("limit_hit", str(late), late.limit)
 
 
 @asynccontextmanager

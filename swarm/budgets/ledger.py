@@ -91,8 +91,17 @@ class BudgetLedger:
 
     def seconds_left(self) -> float:
         """Of the wall clock, its lineage's included; not below zero."""
-        walls = [gauge.limit - gauge.used for gauge in self.gauges() if gauge.unit == "seconds"]
-        return max(0.0, min(walls))
+        shortest = self._shortest()
+        return max(0.0, shortest.limit - shortest.used)
+
+    def late(self) -> BudgetExceededError:
+        """The error of the wall clock that was to end first, for whoever has waited until then."""
+        return exceeded(self._shortest())
+
+    def _shortest(self) -> Gauge:
+        """The wall clock of which the least is left."""
+        walls = (gauge for gauge in self.gauges() if gauge.unit == "seconds")
+        return min(walls, key=lambda gauge: gauge.limit - gauge.used)
 
 
 def exceeded(over: Gauge) -> BudgetExceededError:

@@ -12,6 +12,7 @@ from swarm.budgets.sums import LIMITS
 from swarm.types import Frozen, Spent
 
 FLEET = "fleet"
+_WORDS = {"seconds": "seconds of wall clock"}
 
 
 class DayBudget(Frozen):
@@ -78,7 +79,8 @@ class Gauge:
 
     def told(self) -> str:
         """What is spent, in words: "6 of 5 steps are spent"."""
-        spent = f"{amount(self.used, self.unit)} of {amount(self.limit, self.unit)} {self.unit} are spent"
+        words = _WORDS.get(self.unit, self.unit)
+        spent = f"{amount(self.used, self.unit)} of {amount(self.limit, self.unit)} {words} are spent"
         return f"{spent} ({self.whose})" if self.whose else spent
 
 

@@ -216,6 +216,7 @@ class Bench:
     stall: float = 0.0
     delivery: float = 0.0
     offset: float = 0.0  # seconds that the store's clock is ahead
+    ticking: Callable[[], float] = time.monotonic  # the clock of budgets
     store: Store = field(init=False)
     coordinator: Coordinator = field(init=False)
     engine: DbosEngine = field(init=False)
@@ -261,6 +262,7 @@ class Bench:
                 agent_setup=self.agent_setup,
                 stall=self.stall,
                 delivery=self.delivery,
+                clock=self.ticking,
             )
 
             def begin(claim: Claim) -> AttemptRun:

@@ -117,10 +117,24 @@ async def test_the_budget_counts_over_all_attempts_and_a_retry_grants_it_once_mo
     assert view.task.budget.tokens == 100
 
 
-async def test_the_wall_clock_ends_an_attempt_with_its_work_kept(bench: Any, fixing: Any, name: str) -> None:
-    bench.strategies["auto"] = fixing(gate=asyncio.Event())
+class Endless:
+    """Writes before it can be broken off, however slow the machine is, and never ends by itself."""
+
+    async def work(self, work: Work) -> Conclusion:
+        writing = asyncio.create_task(work.sandbox.write("clamp.py", b"def clamp(x, low, high):\n    return x\n"))
+        try:
+            await asyncio.shield(writing)
+        finally:
+            await writing
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_the_wall_clock_ends_an_attempt_with_its_work_kept(bench: Any, name: str) -> None:
+    bench.strategies["auto"] = Endless()
+    bench.ticking = lambda: 0.0  # so that nothing is spent before the work begins
     async with bench.open():
-        await bench.submit(name, budget=Budget(wall=1.5))
+        await bench.submit(name, budget=Budget(wall=0.2))
         view = await bench.until(name)
         assert view.state is TaskState.LIMIT_HIT
         assert "wall clock" in view.reason
@@ -129,8 +143,8 @@ async def test_the_wall_clock_ends_an_attempt_with_its_work_kept(bench: Any, fix
     assert kept.files == ("clamp.py",)
 
 
-async def test_silence_ends_an_attempt_that_may_be_idle_for_so_long_alone(bench: Any, fixing: Any, name: str) -> None:
-    bench.strategies["auto"] = fixing(gate=asyncio.Event())
+async def test_silence_ends_an_attempt_that_may_be_idle_for_so_long_alone(bench: Any, name: str) -> None:
+    bench.strategies["auto"] = Endless()
     async with bench.open():
         await bench.submit(name, budget=Budget(idle=0.5))
         view = await bench.until(name)

@@ -49,7 +49,7 @@ def test_the_wall_clock_counts_earlier_lives_of_the_attempt() -> None:
     assert made.seconds_left() == 15
     clock.now = 30
     assert made.seconds_left() == 0
-    with pytest.raises(BudgetExceededError, match="seconds"):
+    with pytest.raises(BudgetExceededError, match="65 of 60 seconds of wall clock are spent"):
         made.charge(Spent())
 
 
@@ -75,6 +75,8 @@ def test_the_lineages_wall_clock_is_the_shorter_one() -> None:
     made, _, _ = ledger()
     made.heard((Standing("lineage", {"wall": 60.0}, Spent(wall=50)),))
     assert made.seconds_left() == 10
+    assert made.late().limit == "lineage.wall"
+    assert "of 60 seconds of wall clock" in str(made.late())
 
 
 def test_money_and_gpu_seconds_end_it_as_well() -> None:

@@ -113,6 +113,7 @@ PERSONS = [
 ]
 COORDINATORS = [
     ("POST", "/v1/mirror"),
+    ("POST", "/v1/draw"),
     ("POST", "/v1/propose"),
     ("POST", "/v1/explain"),
     ("POST", "/v1/issue"),

@@ -16,6 +16,7 @@ Fresh = Callable[[str], AbstractAsyncContextManager[Sandbox]]
 
 _REPORT_LIMIT = 32_000_000
 _FILE_LIMIT = 64_000_000
+_SIGKILLED = 128 + 9  # as a shell tells of it
 _TAIL = 4000
 # The report is written outside the workspace while tests run, so that none of them meets it, and copied in afterwards,
 # because nothing but the workspace is sure to outlive a command.
@@ -42,14 +43,24 @@ async def check(
     async with fresh(sealed.base_tree) as sandbox:
         originals = await _read_all(sandbox, ours)
         base = await run_tests(sandbox, test_command, seconds=seconds)
-    async with fresh(sealed.tree) as sandbox:
-        proposal = await run_tests(sandbox, test_command, seconds=seconds)
+    proposal = await _tried(fresh, sealed.tree, test_command, seconds)
+    if _killed(proposal):  # by whom nobody knows, so it may not have been the change's doing
+        proposal = await _tried(fresh, sealed.tree, test_command, seconds)
     if not ours or proposal.exit_code or proposal.timed_out:
         return evidence.compare(base, proposal, None)
     async with fresh(sealed.tree) as sandbox:
         await _put_back(sandbox, originals)
         own = await run_tests(sandbox, test_command, seconds=seconds)
     return evidence.compare(base, proposal, own)
+
+
+async def _tried(fresh: Fresh, tree: str, command: str, seconds: float | None) -> TestRun:
+    async with fresh(tree) as sandbox:
+        return await run_tests(sandbox, command, seconds=seconds)
+
+
+def _killed(run: TestRun) -> bool:
+    return run.exit_code == _SIGKILLED and not run.timed_out and not run.out_of_memory
 
 
 async def run_tests(

@@ -52,21 +52,24 @@ class Database:
     """
 
     def __init__(self, where: Path | Address, *, clock: Callable[[], float] = time.time, reading: bool = False) -> None:
-        self._made = transactions(where, clock=clock, reading=reading)
+        with contextlib.ExitStack() as undone:  # what is open already, should the rest not open
+            self._made = transactions(where, clock=clock, reading=reading)
+            undone.callback(self._made.engine.dispose)
+            self.shared = self._made.shared  # several hosts work on it
+            self._own: Transactions | None = None
+            if self.shared and not reading:
+                self._own = transactions(where, clock=clock)
+                undone.callback(self._own.engine.dispose)
+            self._agreed = _ServerClock() if self.shared and clock is time.time else None
+            if self._agreed is not None:
+                self._made.run(self._agreed.ask)
+            undone.pop_all()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self._own: Transactions | None = None
-        self._heart: ThreadPoolExecutor | None = None
-        if self._made.shared and not reading:
-            self._own = transactions(where, clock=clock)
-            self._heart = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heart")
+        self._heart = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heart") if self._own else None
         self._looking: asyncio.Task[None] | None = None
-        self.shared = self._made.shared  # several hosts work on it
-        self._agreed = _ServerClock() if self.shared and clock is time.time else None
         self.clock = self._agreed or clock  # what hosts agree on, without a question to the server
         self.bell = journal.Bell()
         self.listeners: list[Callable[[Step], None]] = []  # told of each line on the loop, once it is on disk
-        if self._agreed is not None:
-            self._made.run(self._agreed.ask)
 
     def follow(self) -> None:
         """From now on the bell rings for what other processes write as well, where there may be any."""

@@ -141,6 +141,19 @@ async def test_memory_is_told_apart_from_time() -> None:
     assert "memory" in report.reason
 
 
+@pytest.mark.parametrize(("kills", "verdict"), [(1, "passed"), (2, "failed")])
+async def test_a_run_that_somebody_killed_is_made_once_more_before_it_counts(kills: int, verdict: str) -> None:
+    left = [kills]
+
+    def script(command: Command, folder):
+        if command.argv[0] == "/bin/sh" and (folder / "a").read_text() == "2" and left[0] > 0:
+            left[0] -= 1
+            return Outcome(exit_code=137, output=b"", seconds=1.0)
+        return None
+
+    assert (await judged({"a": "1"}, {"a": "2"}, "grep -q 2 a", script)).verdict == verdict
+
+
 async def test_without_a_command_nothing_is_run() -> None:
     for command in (None, "  "):
         report = await judged(BASE, FIXED, command)

@@ -92,8 +92,7 @@ class TestRefusals:
         assert postgres.password is not None
         store = Store(postgres)
         shown = f"{postgres!r} {postgres} {store._db._made.engine!r} {store._db._made.engine.url}"
-        store._db._thread.shutdown()
-        store._db._made.engine.dispose()
+        asyncio.run(store._db.close())
         assert postgres.password not in shown + caplog.text
 
 
@@ -256,9 +255,7 @@ async def _remarks(store: Store, count: int) -> list[str]:
 
 
 def _opened(where: Path | Address) -> None:
-    store = Store(where)
-    store._db._thread.shutdown()
-    store._db._made.engine.dispose()
+    asyncio.run(Store(where)._db.close())
 
 
 class Cut:
@@ -307,6 +304,7 @@ def _relay(source: socket.socket, target: socket.socket, cut: Cut, committing: t
     for end in (source, target):
         with contextlib.suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
+    source.close()
 
 
 def _break(cut: Cut, *ends: socket.socket) -> None:

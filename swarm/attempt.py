@@ -1,4 +1,7 @@
-"""One try at a task: prepare, work, seal, check, deliver, each journaled as it happens and remembered by the engine."""
+"""One try at a task: prepare, work, seal, check, deliver, each journaled as it happens and remembered by the engine.
+
+Long, since the phases of one try share what they are made with, and are read in their order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Settings of the hall, read once at the door and passed by hand; nothing below reads a file or the environment."""
+"""Settings of the hall, read once at the door and passed by hand; nothing below reads a file or the environment.
+
+Long, since it is one list of settings, with what each of them means, and of settings that do not fit together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The only mover of states: claims tasks, has attempts made, judges what they came to, and moves each task on."""
+"""The only mover of states: claims tasks, has attempts made, judges what they came to, and moves each task on.
+
+Long, since whoever may move a state is one class; what needs no state of it is in `swarm.coordinating`.
+"""
 
 from __future__ import annotations
 

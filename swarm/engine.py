@@ -1,4 +1,7 @@
-"""The durable engine: DBOS on SQLite or Postgres behind the port of `swarm.runs`. No other file knows which it is."""
+"""The durable engine: DBOS on SQLite or Postgres behind the port of `swarm.runs`. No other file knows which it is.
+
+Long, since all that DBOS has to be told or kept from stays in the one file that may import it.
+"""
 
 from __future__ import annotations
 

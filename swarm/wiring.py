@@ -1,4 +1,7 @@
-"""The only place that names concrete parts: settings in, a house with everything joined out."""
+"""The only place that names concrete parts: settings in, a house with everything joined out.
+
+Long, since it names every part of the house once and decides nothing.
+"""
 
 from __future__ import annotations
 

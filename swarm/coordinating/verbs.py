@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 from swarm.agents import agent_of
+from swarm.errors import TaskError
 from swarm.store.rows import Plan
 from swarm.store.snapshots import Beginning
 from swarm.store.store import Store
@@ -17,8 +18,10 @@ Keep = Callable[[Stand, str], Awaitable[Beginning]]
 
 
 async def nowhere(_stand: Stand, _task: str) -> Beginning:
-    """For a coordinator without git folders: no work of anyone's is kept."""
-    raise NotImplementedError
+    """For a coordinator without git folders: no work of anyone's is kept. Raises TaskError."""
+    raise TaskError(
+        "this coordinator keeps no git folders, so nothing can be forked from it", "ask the daemon that does"
+    )
 
 
 class Verbs(ABC):

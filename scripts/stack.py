@@ -342,13 +342,17 @@ class Stack:
     def start(self) -> None:
         """Start both and wait until they listen. Raises StackError."""
         self.broker.start()
+        self.daemon.start()
         self.broker.wait_for(self.layout.broker_socket)
         self.broker.wait_for(self.layout.person_socket)
-        self.start_daemon()
+        self._daemon_listens()
 
     def start_daemon(self) -> None:
         """Start the daemon and wait until it listens; the model it serves is loaded by then. Raises StackError."""
         self.daemon.start()
+        self._daemon_listens()
+
+    def _daemon_listens(self) -> None:
         self.daemon.wait_for(self.layout.daemon_socket, seconds=180.0)
 
     def stop(self) -> None:

@@ -356,8 +356,7 @@ class DbosEngine:
         with ThreadPoolExecutor(max_workers=1) as own:
             await loop.run_in_executor(own, partial(DBOS.destroy, destroy_registry=True))
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
-        event.listen(self._database, "do_connect", _closed)  # ends its threads that ask a server which is away again
-        self._database.dispose()
+        let_go(self._database)
 
 
 def _running() -> str:
@@ -439,8 +438,23 @@ def _unusable(where: Path | Address, error: Exception) -> StoreError:
     return StoreError(f"the engine's database {where} cannot be used: {why}", mend)
 
 
+def let_go(database: sa.Engine) -> None:
+    """Close every connection, those too that a thread of DBOS still works with, and open no new one.
+
+    Such threads are left behind where a server was away; each ends with its next connection.
+    """
+    event.listen(database, "do_connect", _closed)
+    event.listen(database, "checkin", _not_kept)  # before the pool is given up: nobody looks into it again
+    database.dispose()
+
+
 def _closed(*_: object) -> None:
     raise StoreError("the engine is closed")
+
+
+def _not_kept(connection: Any, _record: object) -> None:
+    if connection is not None:
+        connection.close()
 
 
 def _database(where: Path | Address, executor: str) -> sa.Engine:

@@ -29,6 +29,11 @@ _WHOSE = (
     .where(attempts.c.id == sa.bindparam("attempt"))
     .with_for_update(of=attempts)
 )
+# Built once: each step of each agent runs these, and to build one costs more than to run it.
+_GROWN = attempts.update().where(attempts.c.id == sa.bindparam("whose")).values({n: sa.bindparam(n) for n in OWN})
+_KIN = sa.select(tasks.c.id, tasks.c.follows, tasks.c.grants, tasks.c.budget).where(
+    tasks.c.root == sa.bindparam("whose")
+)
 
 
 class Budgets:
@@ -91,7 +96,7 @@ class Budgets:
     def _count(self, connection: sa.Connection, row: sa.Row[Any], spent: Spent) -> None:
         grown = {name: max(0, getattr(spent, name) - getattr(row, name)) for name in OWN}
         values = {name: getattr(row, name) + more for name, more in grown.items()}
-        connection.execute(attempts.update().where(attempts.c.id == row.id).values(values))
+        connection.execute(_GROWN, {**values, "whose": row.id})
         daily = {name: grown[name] for name in DAILY}
         if any(daily.values()):
             key = {"day": day_of(self._db.clock()), "host": row.holder or ""}
@@ -128,8 +133,7 @@ def _lineage(connection: sa.Connection, root: str) -> Standing | None:
 
     What a person asks for grants more: a retry of whichever of them the first one's once more, a fork its own.
     """
-    kin = sa.select(tasks.c.id, tasks.c.follows, tasks.c.grants, tasks.c.budget).where(tasks.c.root == root)
-    rows = connection.execute(kin).all()
+    rows = connection.execute(_KIN, {"whose": root}).all()
     first = next((row.budget for row in rows if row.id == root), None)
     if len(rows) < 2 or first is None:
         return None

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ from swarm.store.transactions import Act, Transactions, transactions
 from swarm.types import Step
 
 T = TypeVar("T")
+
+LINGER = 0.05  # seconds that what may be written soon waits for a transaction that it can go along with
 
 _LINES = "lines"  # where a connection keeps what its transaction has written into the journal
 
@@ -54,12 +57,12 @@ class Database:
     def __init__(self, where: Path | Address, *, clock: Callable[[], float] = time.time, reading: bool = False) -> None:
         with contextlib.ExitStack() as undone:  # what is open already, should the rest not open
             self._made = transactions(where, clock=clock, reading=reading)
-            undone.callback(self._made.engine.dispose)
+            undone.callback(self._made.close)
             self.shared = self._made.shared  # several hosts work on it
             self._own: Transactions | None = None
             if self.shared and not reading:
                 self._own = transactions(where, clock=clock)
-                undone.callback(self._own.engine.dispose)
+                undone.callback(self._own.close)
             self._agreed = _ServerClock() if self.shared and clock is time.time else None
             if self._agreed is not None:
                 self._made.run(self._agreed.ask)
@@ -67,6 +70,8 @@ class Database:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._heart = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heart") if self._own else None
         self._looking: asyncio.Task[None] | None = None
+        self._handed_in: list[Act[Any]] = []
+        self._due: asyncio.TimerHandle | None = None
         self.clock = self._agreed or clock  # what hosts agree on, without a question to the server
         self.bell = journal.Bell()
         self.listeners: list[Callable[[Step], None]] = []  # told of each line on the loop, once it is on disk
@@ -82,10 +87,11 @@ class Database:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._looking
+        self._write_handed_in()
         for thread, made in ((self._heart, self._own), (self._thread, self._made)):
             if thread is not None and made is not None:
                 await asyncio.to_thread(thread.shutdown)
-                made.engine.dispose()
+                made.close()
 
     async def do(self, act: Act[T], *, ring: Callable[[T], str | None] = lambda _: None) -> T:
         """Run ``act`` as one transaction; ``ring`` names the task whose followers are woken.
@@ -94,7 +100,8 @@ class Database:
         alone. Raises StoreError, and of it StoreAwayError when the database cannot be reached: then it may have been
         made all the same, where the way broke just before the answer.
         """
-        found, lines = await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, act)
+        loop = asyncio.get_running_loop()
+        found, lines = await loop.run_in_executor(self._thread, self._transact, act, self._taken_along())
         for line in lines:
             for hear in self.listeners:
                 hear(line)
@@ -109,8 +116,24 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._heart, self._own.run, act)
 
     def soon(self, act: Act[Any]) -> None:
-        """Have a transaction made and return at once; anything handed in later is later on disk too."""
-        self._thread.submit(self._transact, act).add_done_callback(_complain)
+        """Have ``act`` run and return at once; anything handed in later is on disk later or with it.
+
+        It goes along with the next transaction, or has one of its own after a moment. To be called on the loop.
+        """
+        self._handed_in.append(act)
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(LINGER, self._write_handed_in)
+
+    def _taken_along(self) -> tuple[Act[Any], ...]:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        taken, self._handed_in = tuple(self._handed_in), []
+        return taken
+
+    def _write_handed_in(self) -> None:
+        if taken := self._taken_along():
+            self._thread.submit(self._transact, lambda _: None, taken).add_done_callback(_complain)
 
     def note(
         self, connection: sa.Connection, task: str, kind: str, data: dict[str, Any], *, attempt: str | None = None
@@ -134,14 +157,30 @@ class Database:
         if self.shared:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))))
 
-    def _transact(self, act: Act[T]) -> tuple[T, list[Step]]:
-        def telling(connection: sa.Connection) -> tuple[T, list[Step]]:
+    def _transact(self, act: Act[T], before: Sequence[Act[Any]] = ()) -> tuple[T, list[Step]]:
+        """``act`` after what goes along with it; where that cannot be kept as one, each by itself."""
+
+        def telling(connection: sa.Connection, before: Sequence[Act[Any]] = ()) -> tuple[T, list[Step]]:
             lines = connection.info[_LINES] = list[Step]()
+            for each in before:
+                each(connection)
             return act(connection), lines
 
+        if before:
+            with contextlib.suppress(Exception):  # whose it was shows below
+                return self._made.run(partial(telling, before=before))
+        for each in before:
+            try:
+                self._made.run(each)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the act is not to suffer for it
+                _not_written(error)
         return self._made.run(telling)
 
 
 def _complain(future: Future[Any]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        log.error("something could not be written down: %s", error)
+        _not_written(error)
+
+
+def _not_written(error: BaseException) -> None:
+    log.error("something could not be written down: %s", error)

@@ -7,6 +7,7 @@ looks there afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import time
@@ -43,22 +44,42 @@ class Transactions(Protocol):
     def run(self, act: Act[T]) -> T:
         """One transaction. ``act`` may be run more than once, and only its last run counts. Raises StoreError."""
 
+    def close(self) -> None:
+        """Let go of the database. Called when nothing runs any more."""
+
 
 class Embedded:
-    """A SQLite file. Raises StoreError when it cannot be opened."""
+    """A SQLite file. For one thread at a time. Raises StoreError when it cannot be opened."""
 
     shared = False
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
         self.engine = sqlite.open_engine(path, reading=reading)
+        self._kept: sa.Connection | None = None  # to take one from the pool each time costs as much as a small act
 
     def run(self, act: Act[T]) -> T:
         """As the protocol says."""
         try:
-            with self.engine.begin() as connection:
-                return act(connection)
-        except sa.exc.DatabaseError as error:
-            raise sqlite.failed(error) from error
+            if self._kept is None:
+                self._kept = self.engine.connect()
+            with self._kept.begin():
+                return act(self._kept)
+        except sa.exc.SQLAlchemyError as error:
+            self._let_go()  # whatever state it is in
+            if isinstance(error, sa.exc.DatabaseError):
+                raise sqlite.failed(error) from error
+            raise
+
+    def close(self) -> None:
+        """As the protocol says."""
+        self._let_go()
+        self.engine.dispose()
+
+    def _let_go(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                kept.close()
 
 
 class _AgainError(Exception):
@@ -121,6 +142,10 @@ class Shared:
             raise
         self._answered()
         return found
+
+    def close(self) -> None:
+        """As the protocol says."""
+        self.engine.dispose()
 
     def _once(self, act: Act[T]) -> T:
         asked, pid = False, 0

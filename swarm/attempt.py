@@ -35,7 +35,18 @@ from swarm.store.rows import Claim
 from swarm.store.store import Store
 from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
 from swarm.work import Chat, Models, Strategy, Work, unnoted
-from swarm.workroom import SAVE_LIMIT, Quota, Room, fork_ref, found, salvage_ref, save_quietly, sealed_facts, work_in
+from swarm.workroom import (
+    SAVE_LIMIT,
+    Quota,
+    Room,
+    fork_ref,
+    found,
+    found_tree,
+    salvage_ref,
+    save_quietly,
+    sealed_facts,
+    work_in,
+)
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +295,7 @@ class AttemptRun:
         """A sandbox with the base in it, or with what an earlier life of this attempt had saved."""
         saved = await self._saved()
         limit = min(self._parts.spec.limits.disk, SAVE_LIMIT)
-        tree = self._tree(saved.tree if saved else base, base)
+        tree = self._tree(saved or base, base)
         async with self._opening("work", base, tree, self._installed()) as prepared:
             inside = prepared.sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota(), prepared.furniture
             yield Room(self._claim, base, *inside)
@@ -306,15 +317,15 @@ class AttemptRun:
             inbox=lambda after: self._store.messages.of(self._task.id, after=after),
         )
 
-    async def _saved(self) -> SealedTree | None:
-        """What an earlier life of this attempt kept, else what the one kept that it goes on from."""
+    async def _saved(self) -> str | None:
+        """The tree that an earlier life of this attempt kept, else what the one kept that it goes on from."""
         refs = [salvage_ref(self._claim.attempt.id)]
         if (source := self._claim.source) is not None:
             refs += [fork_ref(self._task.id)] if source.task != self._task.id else []
             refs += [source.salvage] if source.salvage else []
         for ref in refs:
-            if (sealed := await found(self._workspace, self._store, self._task.request.repository, ref)) is not None:
-                return sealed
+            if tree := await found_tree(self._workspace, self._store, self._task.request.repository, ref):
+                return tree
         return None
 
     async def _past(self) -> tuple[Step, ...]:

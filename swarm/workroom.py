@@ -153,6 +153,14 @@ async def found(workspace: Workspace, store: Store, repository: str, ref: str) -
     return sealed
 
 
+async def found_tree(workspace: Workspace, store: Store, repository: str, ref: str) -> str | None:
+    """The tree alone of what `found` finds, for whoever needs no pack of it. Raises WorkspaceError as that does."""
+    if not store.shared:
+        return await workspace.tree_at(ref)
+    sealed = await found(workspace, store, repository, ref)
+    return sealed.tree if sealed else None
+
+
 async def keep_for_fork(workspace: Workspace, store: Store, stand: Stand, task: str) -> Beginning:
     """Keep an attempt's work, as it stood, for a task that is forked from it. Raises TaskError where it is gone."""
     sealed = await found(workspace, store, stand.request.repository, stand.salvage)

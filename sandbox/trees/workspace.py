@@ -120,8 +120,7 @@ class Workspace:
     async def checkout_tree(self, tree: str, base: str) -> AsyncIterator[bytes]:
         """The same for a tree made on ``base``: the ``.git`` inside still stands at the base."""
         entries = await self._entries(tree)  # first: it finds out whether a tree has an end
-        template = await self._template(base)
-        when = int(await self._git.line("log", "-1", "--format=%ct", base))
+        template, when = await self._template(base)
         with template.open("rb") as ready:
             while chunk := ready.read(_CHUNK):
                 yield chunk
@@ -174,6 +173,13 @@ class Workspace:
             return {}
         out = await self._git.line("for-each-ref", "--format=%(refname) %(objectname)", prefix)
         return dict(line.rsplit(" ", 1) for line in out.splitlines())
+
+    async def tree_at(self, ref: str) -> str | None:
+        """The tree alone of what ``keep`` stored; None where there is no such reference."""
+        if not (self._git.path / "HEAD").exists():
+            return None
+        out = await self._git.line("for-each-ref", "--format=%(refname) %(tree)", ref)
+        return dict(line.rsplit(" ", 1) for line in out.splitlines()).get(ref)
 
     async def sealed_at(self, ref: str) -> SealedTree | None:
         """Read back what ``keep`` stored; None where there is no such reference."""
@@ -294,12 +300,13 @@ class Workspace:
             left_out=left_out,
         )
 
-    async def _template(self, base: str) -> Path:
-        """The ``.git`` part of a checkout as tar entries, made once per base."""
+    async def _template(self, base: str) -> tuple[Path, int]:
+        """The ``.git`` part of a checkout as tar entries, made once per base, and the time of the base's commit."""
         folder = self._git.path / "agent-swarm-checkouts"
-        ready = folder / f"{base}.tar"
-        if ready.exists():
-            return ready
+        for ready in folder.glob(f"{base}.*.tar"):
+            return ready, int(ready.name.split(".")[1])
+        when = int(await self._git.line("log", "-1", "--format=%ct", base))
+        ready = folder / f"{base}.{when}.tar"
         folder.mkdir(exist_ok=True)
         for old in sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime)[: 1 - _KEPT_TEMPLATES]:
             old.unlink(missing_ok=True)
@@ -308,7 +315,7 @@ class Workspace:
             packed = Path(made) / "tar"
             packed.write_bytes(_packed(Path(made) / ".git"))
             packed.rename(ready)
-        return ready
+        return ready, when
 
     async def _make_git(self, inner: GitDir, base: str) -> None:
         """A git directory with one branch at ``base`` and an index that matches it."""

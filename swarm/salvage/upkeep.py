@@ -24,6 +24,7 @@ from swarm.types import Attempt, Step, TaskView
 from swarm.workroom import salvage_ref, salvage_words
 
 PAUSE = 2.0  # seconds between two looks at what is to be written
+BUSY = 30.0  # seconds of a start that belong to the attempts that go on
 OFTEN = 120.0  # seconds between two parts of a transcript whose attempt still runs
 OWED = 20_000  # attempts that are remembered as owed a part; what is forgotten is found again at the next start
 CAUGHT = 1_000  # of the newest tasks that a start looks through
@@ -74,6 +75,10 @@ class Upkeep:
 
     async def run(self) -> None:
         """Write what is due until cancelled. Nothing that goes wrong here ends anything else."""
+        until = self._clock() + BUSY
+        await asyncio.sleep(PAUSE)
+        while self._busy() and self._clock() < until:  # noqa: ASYNC110 - whatever runs here is another's
+            await asyncio.sleep(PAUSE)
         await self._guarded(self.catch_up)
         while True:
             await asyncio.sleep(PAUSE)

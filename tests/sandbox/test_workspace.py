@@ -437,6 +437,9 @@ async def test_a_sealed_tree_can_be_kept_listed_and_read_back(held) -> None:
     assert list(await workspace.refs("refs/salvage")) == ["refs/salvage/t1-1"]
     assert await workspace.sealed_at("refs/salvage/t1-1") == sealed
     assert await workspace.sealed_at("refs/salvage/none") is None
+    assert await workspace.tree_at("refs/salvage/t1-1") == sealed.tree
+    assert await workspace.tree_at("refs/salvage/t1") is None
+    assert await workspace.tree_at("refs/salvage") is None, "a folder of references is none"
     assert "+1" in await workspace.diff(base, sealed.tree)
     again = await whole(workspace.checkout_tree(sealed.tree, base))
     assert b"z" in members(again)
@@ -529,3 +532,9 @@ async def test_tidying_lets_go_of_what_no_reference_holds_and_of_nothing_else(he
     assert again is not None
     assert again.tree == kept.tree
     assert b"".join([chunk async for chunk in workspace.checkout(base)])
+
+
+async def test_a_second_checkout_is_the_first_one_byte_for_byte(held: tuple[Workspace, str]) -> None:
+    workspace, base = held
+    first = await whole(workspace.checkout(base))
+    assert await whole(workspace.checkout(base)) == first

@@ -16,7 +16,7 @@ from swarm import lifecycle
 from swarm.budgets.ledger import BudgetLedger
 from swarm.coordinating.ending import cancelled, outcome_of
 from swarm.coordinating.membership import Membership
-from swarm.coordinating.reconciling import end_stray_runs
+from swarm.coordinating.reconciling import end_stray_runs, forget_old_runs
 from swarm.coordinating.station import Station
 from swarm.coordinating.verbs import Keep, Verbs, nowhere, settled
 from swarm.errors import StaleClaimError, StoreAwayError, StoreError
@@ -32,6 +32,7 @@ from swarm.types import AttemptResult, Fault, Outcome, TaskState, TaskView
 AGAIN = 1.0  # seconds between two tries while the database is away
 LAST_TRIES = 10.0  # seconds of them while the daemon ends
 LEAVING = 60.0  # seconds that parked attempts may take in all to save their work and say so, while the daemon ends
+FORGET = 1800.0  # seconds between two looks for runs that the engine need not remember any more
 POLL = 5.0  # seconds after which the queue is looked at again, where other hosts may put something into it
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class Coordinator(Verbs):
         async with asyncio.TaskGroup() as group:
             for claim in claims:
                 self._follow(group, claim)
-            keeping = [group.create_task(each) for each in (self._beat(group), self._sweep(group))]
+            keeping = [group.create_task(each) for each in (self._beat(group), self._sweep(group), self._forget())]
             while not self._draining:
                 self._woken.clear()
                 await self._patiently(self._fill(group))
@@ -266,6 +267,16 @@ class Coordinator(Verbs):
             await asyncio.sleep(self._pace.sweep)
             if not self._draining:
                 await self._patiently(self._look(group))
+
+    async def _forget(self) -> None:
+        """Keep the engine's own database from growing, for ever."""
+        while True:
+            await asyncio.sleep(FORGET)
+            await self._patiently(self._forget_runs())
+
+    async def _forget_runs(self) -> None:
+        await end_stray_runs(self._store, self._engine)  # of attempts that ended while nobody had them
+        await forget_old_runs(self._store, self._engine)
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
         for claim in await self._membership.inherit():

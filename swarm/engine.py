@@ -37,6 +37,7 @@ LIVES = 50  # processes that one run may end in a row: one that kills the daemon
 POLL = 1.0  # seconds between two looks at the own queue: what a takeover waits at most
 WORD = 3.0  # seconds that stopping a run may wait for the database
 LISTEN = 0.25  # seconds between two looks for signals where the database does not tell of them, and at most to close
+DELETED = 100  # runs that one transaction deletes: on SQLite it keeps those that go on waiting
 CONNECTIONS = 8  # to the database; more only wait for one another's commits
 THREADS = 128  # for everything that blocks, DBOS's and the hall's: DBOS makes its pool the event loop's own
 
@@ -198,6 +199,14 @@ class DbosEngine:
     async def runs(self, *states: State, limit: int = 10_000) -> tuple[RunView, ...]:
         wanted = [name for name, state in _STATES.items() if state in (states or _UNFINISHED)]
         return tuple(_view(each) for each in await self._ask(partial(_list, status=wanted, limit=limit)))
+
+    async def forget(self, *names: str) -> None:
+        found = await self._ask(partial(_list, workflow_ids=list(names))) if names else []
+        over = [each.workflow_id for each in found if _STATES[each.status] not in _UNFINISHED]
+        over = [name for name in over if name not in self._here]  # its task may still be on its way out
+        for start in range(0, len(over), DELETED):
+            await self._ask(partial(DBOS.delete_workflows_async, over[start : start + DELETED]))
+        self._parked.difference_update(over)
 
     async def close(self) -> None:
         tasks = [here.task for here in self._here.values() if here.task]

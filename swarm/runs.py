@@ -99,5 +99,11 @@ class Engine(Protocol):
     async def runs(self, *states: State, limit: int = 10_000) -> tuple[RunView, ...]:
         """Runs in these states, oldest first; without any, the unfinished ones."""
 
+    async def forget(self, *names: str) -> None:
+        """Delete what is kept of runs that ended; names that are unknown or unfinished are passed over.
+
+        For the engine it is then as if they had never been: only for what is never run, joined or adopted again.
+        """
+
     async def close(self) -> None:
         """Let go of everything. Runs that are still going are parked."""

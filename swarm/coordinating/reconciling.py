@@ -1,4 +1,4 @@
-"""What is set right before the first claim of a start: the engine's runs and the git folders."""
+"""What is set right between the database and what lies beside it: the engine's runs and the git folders."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from swarm.runs import Engine
 from swarm.store.store import Store
 
 SALVAGE = "refs/salvage/"
+REMEMBERED = 7 * 86400.0  # seconds that the engine keeps the run of an attempt that ended
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,14 @@ async def end_stray_runs(store: Store, engine: Engine) -> tuple[str, ...]:
         log.warning("run %s goes on with no attempt that does; it is ended", name)
         await engine.cancel(name)
     return stray
+
+
+async def forget_old_runs(store: Store, engine: Engine) -> int:
+    """Delete the engine's runs of attempts that ended days ago; how many. A run without a written end is kept."""
+    names = tuple(run.name for run in await engine.runs("done", "failed", "cancelled"))
+    old = await store.leases.over_for(names, REMEMBERED)
+    await engine.forget(*old)
+    return len(old)
 
 
 async def find_salvage(store: Store, workspaces: Iterable[Workspace]) -> int:

@@ -146,6 +146,19 @@ class Leases:
 
         return await self._db.do(act)
 
+    async def over_for(self, names: Sequence[str], seconds: float) -> tuple[str, ...]:
+        """Which of these attempts ended that long ago, by the word that is written down of each."""
+
+        def act(connection: sa.Connection) -> tuple[str, ...]:
+            until = self._db.now(connection) - seconds
+            found: list[str] = []
+            for part in _parts(names):
+                query = sa.select(attempts.c.id).where(attempts.c.id.in_(part), attempts.c.ended < until)
+                found += connection.execute(query).scalars()
+            return tuple(found)
+
+        return await self._db.do(act)
+
     async def unsaved(self, names: Sequence[str]) -> tuple[str, ...]:
         """Which of these attempts are known, and not known to have left any work."""
 

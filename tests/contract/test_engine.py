@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from swarm.config_database import Address
-from swarm.engine import DbosEngine
+from swarm.engine import SCHEMA, DbosEngine
 from swarm.errors import StoreError
 from swarm.runs import Ended, Flow
+from swarm.store import postgres
 from tests.contract.engine_stage import Where, counting, opened, reached
 
 pytestmark = pytest.mark.slow
@@ -244,6 +246,52 @@ async def test_runs_are_listed_by_how_they_stand(engine_at: Where) -> None:
         assert [each.name for each in await engine.runs("cancelled")] == ["a"]
         assert [each.name for each in await engine.runs("running", "cancelled", limit=1)] == ["a"]
         assert await engine.runs("done", "failed", "waiting") == ()
+
+
+def rows_of(where: Where) -> dict[str, int]:
+    """How many rows each table of the engine's database has."""
+    url = f"sqlite:///{where}" if isinstance(where, Path) else postgres.url_of(where)
+    database = sa.create_engine(url)
+    schema = None if isinstance(where, Path) else SCHEMA
+    with database.connect() as connection:
+        names = sa.inspect(connection).get_table_names(schema)
+        tables = {name: sa.table(name, schema=schema) for name in names}
+        counts = {
+            name: int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
+            for name, table in tables.items()
+        }
+    database.dispose()
+    return counts
+
+
+async def test_what_is_forgotten_leaves_nothing_in_the_database_and_what_goes_on_is_kept(engine_at: Where) -> None:
+    seen: list[str] = []
+    gate = asyncio.Event()
+    gate.set()
+    async with opened(engine_at, counting(seen, gate)) as engine:
+        before = rows_of(engine_at)
+        for name in ("a", "b", "c"):
+            assert await engine.run(name) == Ended("done", "12")
+            assert await engine.signal(name, "broker", "too late to be heard")
+        gate.clear()
+        for name in ("cancelled", "parked", "runs"):
+            await engine.start(name)
+        left = [asyncio.create_task(engine.run(name)) for name in ("cancelled", "parked")]
+        await reached(lambda: {"cancelled second", "parked second", "runs second"} <= set(seen))
+        await engine.cancel("cancelled")
+        await engine.park("parked")
+        assert [each.how for each in await asyncio.gather(*left)] == ["cancelled", "parked"]
+        await engine.forget("a", "b", "cancelled", "parked", "runs", "never")
+        assert [each.name for each in await engine.runs()] == ["parked", "runs"]
+        assert [each.name for each in await engine.runs("done", "failed", "cancelled")] == ["c"]
+        await engine.forget("c")
+        await engine.forget()
+        gate.set()
+        assert await engine.run("runs") == Ended("done", "12")
+        await engine.adopt("parked")
+        assert await engine.run("parked") == Ended("done", "12")
+        await engine.forget("runs", "parked")
+        assert rows_of(engine_at) == before
 
 
 def waiting(seen: list[str], seconds: float) -> Callable[[DbosEngine], Flow]:

@@ -49,7 +49,8 @@ class Agent:
 
 
 async def _ask(work: Work, talk: Talk) -> protocol.Turn:
-    """One model call, recorded before it is charged, so that nothing paid for is lost."""
+    """One model call, recorded before it is charged, so that nothing paid for is lost. Raises BudgetExceededError."""
+    work.ledger.admit()
     reply, asked = await _fitting(work, talk)
     choice, talk.turn, talk.model = reply.choices[0], talk.turn + 1, reply.model
     turn = protocol.read(choice, talk.tools, native=talk.native, number=talk.turn)
@@ -113,7 +114,7 @@ def _left(work: Work, least: float = 0.0) -> float:
     """Seconds left of the task's wall clock. Raises BudgetExceededError where no more than ``least`` are."""
     left = work.ledger.seconds_left()
     if left <= least:
-        raise BudgetExceededError("the time for this task is over", limit="task.wall")
+        raise work.ledger.late()
     return left
 
 

@@ -13,6 +13,7 @@ from sandbox.base import Sandbox
 from swarm.budgets.notices import Notice
 from swarm.budgets.prices import Counted
 from swarm.budgets.scopes import Gauge
+from swarm.errors import BudgetExceededError
 from swarm.types import Budget, Conclusion, Spent, Step, Task, TaskMessage
 
 
@@ -48,6 +49,9 @@ class Ledger(Protocol):
     def seconds_left(self) -> float:
         """Of the wall clock."""
 
+    def late(self) -> BudgetExceededError:
+        """The error of the wall clock that was to end first, for whoever has waited until then."""
+
     def gauges(self) -> tuple[Gauge, ...]:
         """Every limit that may be met, the task's own first."""
 
@@ -56,6 +60,9 @@ class Ledger(Protocol):
 
     def bill(self, call: Counted, guess: int = 0) -> Spent:
         """What a model call cost; ``guess`` are its tokens where the server counted none."""
+
+    def admit(self) -> None:
+        """Asked before whatever spends more. Raises BudgetExceededError where nothing is left of a limit."""
 
     def charge(self, cost: Spent) -> None:
         """Count something. Raises BudgetExceededError once a limit is passed."""

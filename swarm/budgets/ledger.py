@@ -85,6 +85,12 @@ class BudgetLedger:
         if over is not None:
             raise exceeded(over)
 
+    def admit(self) -> None:
+        """Asked before whatever spends more. Raises BudgetExceededError where nothing is left of a limit."""
+        spent = next((gauge for gauge in self.gauges() if gauge.used >= gauge.limit), None)
+        if spent is not None:
+            raise exceeded(spent)
+
     def flush(self) -> None:
         """Write down what was spent by now."""
         self._write(self.own())
@@ -105,6 +111,6 @@ class BudgetLedger:
 
 
 def exceeded(over: Gauge) -> BudgetExceededError:
-    """The error of a limit that was passed."""
+    """The error of a limit that is spent, or was passed."""
     of_day = not over.name.startswith(("task.", "lineage."))
     return BudgetExceededError(over.told(), _DAY if of_day else _OWN, limit=over.name)

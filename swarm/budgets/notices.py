@@ -9,7 +9,7 @@ from swarm.budgets.scopes import Gauge, amount
 from swarm.types import Step
 
 MARKS = (0.5, 0.8, 0.95)
-"""Shares of whichever limit is nearest at which it is told, once each."""
+"""Shares of whichever limit is nearest at which it is told, once each; with one turn left, the last is reached."""
 _WORDS = {"steps": "turns"}
 _NAMES = _WORDS | {"seconds": "time"}
 _URGES = (
@@ -47,18 +47,23 @@ def nearest(gauges: Iterable[Gauge]) -> Gauge | None:
 
 def notice(gauges: Sequence[Gauge], told: int) -> Notice | None:
     """What is newly to be told where ``told`` marks were told of before; None while no further one is passed."""
-    first = nearest(gauges)
+    last_turn = next((gauge for gauge in gauges if gauge.unit == "steps" and gauge.limit - gauge.used <= 1), None)
+    first = last_turn or nearest(gauges)
     passed = sum(first.share >= mark for mark in MARKS) if first else 0
+    if last_turn is not None:
+        passed = len(MARKS)  # what is told later is not heard in time
     if first is None or passed <= told:
         return None
-    left = ", ".join(
-        f"{amount(max(0.0, gauge.limit - gauge.used), gauge.unit)} {_WORDS.get(gauge.unit, gauge.unit)}"
-        for gauge in gauges
-        if gauge.name.startswith("task.") or gauge is first
-    )
+    left = ", ".join(_left(gauge) for gauge in gauges if gauge.name.startswith("task.") or gauge is first)
     of = f"your {_NAMES.get(first.unit, first.unit)}" + (f" ({first.whose})" if first.whose else "")
     text = f"[{min(first.share, 1.0):.0%} of {of} is spent; left: {left}. {_URGES[passed - 1]}]"
     return Notice(text, passed, first.share, first.name)
+
+
+def _left(gauge: Gauge) -> str:
+    left = amount(max(0.0, gauge.limit - gauge.used), gauge.unit)
+    words = _WORDS.get(gauge.unit, gauge.unit)
+    return f"{left} {words.removesuffix('s') if left == '1' and words != 'money' else words}"
 
 
 def told_before(past: Iterable[Step], attempt: str) -> int:

@@ -135,8 +135,9 @@ class CommandAgent:
             return Conclusion(ending="gave_up", summary=f"{self._name} was stopped: {why}", model=model)
         tail = ending(outcome.text)
         if outcome.timed_out:
-            why = f"the time was over before {self._name} ended"
-            return Conclusion(ending="limit_hit", summary=why, model=model, limit="task.wall")
+            late = run.work.ledger.late()
+            why = f"{late}, and {self._name} had not ended"
+            return Conclusion(ending="limit_hit", summary=why, model=model, limit=late.limit)
         if outcome.exit_code in self._agent.success_exit_codes:
             return Conclusion(ending="finished", summary=_summary(self._name, tail), model=model)
         if outcome.exit_code in _CANNOT_START and not calls.answers:

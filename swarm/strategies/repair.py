@@ -130,8 +130,11 @@ class _Search:
 
     async def _round(self, suspects: Sequence[Suspect], rung: Rung) -> list[Candidate]:
         """Sample for these lines in parallel and test what comes in; once something passes no more samples are awaited,
-        and once enough passes no more tests. Raises BudgetExceededError where the round took the last of the budget."""
-        self._charge(Spent(steps=1))
+        and once enough passes no more tests. Raises BudgetExceededError where nothing is left for the round, or it went
+        past a limit."""
+        if any(self._key(suspect, rung) not in self.samples for suspect in suspects):
+            self.work.ledger.admit()
+            self._charge(Spent(steps=1))
         before, passing = len(self.good), list[Candidate]()
         sampling = {asyncio.create_task(self._sample(suspect, rung)): suspect for suspect in suspects}
         testing: dict[asyncio.Task[bool], Candidate] = {}
@@ -162,9 +165,13 @@ class _Search:
         found = drawing.drawn(suspect, self.diagnosis.sources[suspect.file], samples.texts)
         return [candidate for candidate in found if self.verdicts.get(candidate.key, True)][: self.bounds.tried]
 
+    @staticmethod
+    def _key(suspect: Suspect, rung: Rung) -> tuple[Any, ...]:
+        return (rung.style, rung.temperature, suspect.file, suspect.line)
+
     async def _sample(self, suspect: Suspect, rung: Rung) -> Samples:
         """Samples for one line; those in the journal are not paid for again."""
-        key = (rung.style, rung.temperature, suspect.file, suspect.line)
+        key = self._key(suspect, rung)
         if key in self.samples:
             return Samples(self.samples[key])
         try:
@@ -238,7 +245,7 @@ class _Search:
         """Seconds left of the task's wall clock. Raises BudgetExceededError where no more than ``least`` are."""
         left = self.work.ledger.seconds_left()
         if left <= least:
-            raise BudgetExceededError("the time for this task is over", limit="task.wall")
+            raise self.work.ledger.late()
         return left
 
     def told(self) -> str:

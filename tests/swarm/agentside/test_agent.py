@@ -14,6 +14,7 @@ from pool.testing import call
 from pool.tiers.front import Tiers
 from pool.types import Choice, Part, Reply, Report, ToolCall, Usage
 from swarm.agent import Agent
+from swarm.budgets.scopes import Standing
 from swarm.prompts import INTERRUPTED, NO_CALL_TEXT, REPEATED
 from swarm.types import Budget, Spent
 
@@ -168,7 +169,29 @@ async def test_steps_over_budget_end_as_limit_with_the_work_saved(desk) -> None:
     assert done.ending == "limit_hit"
     assert at.text("a.py") == "x = 2\n"
     assert at.saves >= 2
-    assert len(at.pool.requests) <= 4
+    assert len(at.pool.requests) == 3
+    assert (done.summary, done.limit) == ("3 of 3 steps are spent", "task.steps")
+
+
+async def test_work_that_is_done_with_the_last_turn_is_finished(desk) -> None:
+    at = await desk(FILES, [EDIT, FINISH, FINISH], budget=Budget(steps=2), test_command="true")
+    assert (await Agent().work(at.work)).ending == "finished"
+    assert len(at.pool.requests) == 2
+
+
+async def test_whoever_has_one_turn_left_is_told_to_wrap_up(desk) -> None:
+    at = await desk(FILES, [EDIT, call("shell", command="true"), FINISH], budget=Budget(steps=3), test_command="true")
+    await Agent().work(at.work)
+    assert "left: 1 turn," in at.pool.requests[-1].messages[-1].content
+    assert "Wrap up" in at.pool.requests[-1].messages[-1].content
+
+
+async def test_time_of_the_first_task_that_is_over_is_told_as_that(desk) -> None:
+    at = await desk(FILES, [EDIT, FINISH])
+    at.work.ledger.heard((Standing("lineage", {"wall": 60.0}, Spent(wall=61.0)),))
+    done = await Agent().work(at.work)
+    assert (done.ending, done.limit) == ("limit_hit", "lineage.wall")
+    assert "the budget of the first task" in done.summary
 
 
 async def test_tokens_over_budget_end_as_limit(desk) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from pool.errors import OverloadError, PermanentError, TransientError
 from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Usage
+from swarm.budgets.scopes import Standing
 from swarm.strategies.asking import Samples
 from swarm.strategies.repair import Bounds, SampledRepair
-from swarm.types import Budget
+from swarm.types import Budget, Spent
 
 TESTS = "/usr/bin/python3 -m unittest -v"
 
@@ -173,6 +174,21 @@ async def test_tokens_over_budget_end_as_limit(desk) -> None:
     done = await repaired(at)
     assert done.ending == "limit_hit"
     assert len(at.pool.requests) <= 4
+
+
+async def test_no_further_round_is_begun_than_there_are_steps(desk) -> None:
+    at = await desk(FILES, model("return 7"), native=False, test_command=TESTS, budget=Budget(steps=2))
+    done = await repaired(at)
+    assert (done.ending, done.limit) == ("limit_hit", "task.steps")
+    assert done.summary.startswith("2 of 2 steps are spent (")
+    assert at.work.ledger.spent().steps == 2
+
+
+async def test_time_of_the_first_task_that_is_over_is_told_as_that(desk) -> None:
+    at = await desk(FILES, model("return 7"), native=False, test_command=TESTS)
+    at.work.ledger.heard((Standing("lineage", {"wall": 60.0}, Spent(wall=61.0)),))
+    done = await repaired(at)
+    assert (done.ending, done.limit) == ("limit_hit", "lineage.wall")
 
 
 async def test_what_the_last_tokens_bought_is_still_tested(desk) -> None:

@@ -34,6 +34,16 @@ def test_earlier_attempts_count() -> None:
         made.charge(Spent(steps=1))
 
 
+def test_a_limit_that_is_spent_whole_is_not_passed_and_admits_nothing_more() -> None:
+    made, _, _ = ledger(before=Spent(steps=9, attempts=1))
+    made.admit()
+    made.charge(Spent(steps=1))
+    made.insist()
+    with pytest.raises(BudgetExceededError, match=r"^10 of 10 steps are spent$") as found:
+        made.admit()
+    assert found.value.limit == "task.steps"
+
+
 def test_what_went_over_the_limit_is_counted_all_the_same() -> None:
     made, written, _ = ledger()
     with pytest.raises(BudgetExceededError, match="tokens"):

@@ -37,6 +37,20 @@ def test_the_limit_that_is_nearest_to_its_end_counts_whoever_set_it() -> None:
     )
 
 
+@pytest.mark.parametrize(("used", "limit", "told"), [(1, 3, False), (2, 3, True), (58, 60, True), (59, 60, True)])
+def test_whoever_has_one_turn_left_is_told_to_wrap_up(used: int, limit: int, told: bool) -> None:
+    found = notice([Gauge("task.steps", "steps", used, limit), gauge(0.7)], 0)
+    assert found is not None
+    assert ("Wrap up" in found.text) is told
+    assert (found.limit == "task.steps") is told
+
+
+def test_a_single_thing_that_is_left_is_told_as_one() -> None:
+    found = notice([Gauge("task.steps", "steps", 2, 3), Gauge("task.money", "money", 1, 2)], 0)
+    assert found is not None
+    assert "left: 1 turn, 1 money." in found.text
+
+
 def test_what_was_told_is_read_from_the_lines_of_its_own_attempt_alone() -> None:
     def line(attempt: str, **data: int) -> Step:
         return Step(task="t", attempt=attempt, seq=1, at=0.0, kind="command", data=data)

@@ -31,7 +31,7 @@ def _reasons(candidate: Candidate, running: Running, caps: Caps, host: HostFacts
     if candidate.needs:
         yield f"waits for {_many(candidate.needs, 'task')} that it needs"
     yield from _locked(candidate, running.busy)
-    yield from _held(candidate, running.holds)
+    yield from _held(candidate, running.holds, host)
     if candidate.not_before > running.now:
         yield f"is tried again in {candidate.not_before - running.now:.0f} s, after a fault"
     if missing := sorted(set(candidate.requires) - host.labels):
@@ -50,9 +50,10 @@ def _locked(candidate: Candidate, busy: tuple[Busy, ...]) -> Iterator[str]:
             yield f"waits for task {one.task}, which works on the same pull request"
 
 
-def _held(candidate: Candidate, holds: tuple[Hold, ...]) -> Iterator[str]:
+def _held(candidate: Candidate, holds: tuple[Hold, ...], host: HostFacts) -> Iterator[str]:
     scopes = scopes_of(candidate.repository, candidate.user, candidate.tier)
-    yield from (hold.reason for hold in holds if hold.scope in scopes)
+    goes_on = candidate.begun == host.name
+    yield from (hold.reason for hold in holds if hold.scope in scopes and not (hold.fresh and goes_on))
 
 
 def scopes_of(repository: str, user: str, tier: str) -> frozenset[str]:

@@ -43,7 +43,8 @@ class Candidate:
     """A queued task, as far as it matters for whether it may start. ``repository``, ``user`` and ``tier`` are its own.
 
     ``pull`` is the first task of its pull request, ``needs`` counts the needed tasks that are not done, and
-    ``not_before`` is a time in seconds since 1970.
+    ``not_before`` is a time in seconds since 1970. ``begun`` is the host that has the saved work of an attempt which
+    was stopped in the middle.
     """
 
     task: str
@@ -57,6 +58,7 @@ class Candidate:
     requires: tuple[str, ...] = ()
     needs: int = 0
     not_before: float = 0.0
+    begun: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,13 @@ class Busy:
 class Hold:
     """Something that keeps tasks from starting though slots are free: an open breaker, a spent budget, a preflight.
 
-    ``scope`` is repository:NAME, user:NAME, tier:NAME or fleet; ``reason`` is what a person sees.
+    ``scope`` is repository:NAME, user:NAME, tier:NAME or fleet; ``reason`` is what a person sees. ``fresh`` tells that
+    it holds what begins alone, and nothing whose saved work the host that asks goes on with.
     """
 
     scope: str
     reason: str
+    fresh: bool = False
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def images(missing: Mapping[str, str]) -> tuple[Hold, ...]:
 
 
 def broker(trouble: str) -> tuple[Hold, ...]:
-    """Nothing starts while the broker does not answer: no base could be had, and nothing be delivered."""
-    return (Hold("fleet", f"waits for the broker: {trouble}"),) if trouble else ()
+    """Nothing begins while the broker does not answer: no base could be had. What had begun has one, and goes on."""
+    return (Hold("fleet", f"waits for the broker: {trouble}", fresh=True),) if trouble else ()
 
 
 def _tier(tier: str, servers: Sequence[Server], least: int) -> str:

@@ -198,12 +198,14 @@ def _begin(
     return connection.execute(sa.select(attempts).where(attempts.c.id == name)).one()
 
 
-def place(row: Row, values: dict[str, Any]) -> dict[str, Any]:
+def place(connection: sa.Connection, row: Row, values: dict[str, Any]) -> dict[str, Any]:
     """The columns that put a queued task where it belongs, given those that change with it."""
+    last = rows.last_attempt(connection, row.id)
+    begun = last.host if last is not None and last.ended is None and last.salvage else None
     now = {**row._mapping, **values}  # noqa: SLF001 - SQLAlchemy's public name for it
     return {
         "rank": rows.rank(now["queued"], now["priority"]),
-        "lane": rows.lane(TaskRequest.model_validate_json(row.request), row.user, now["tier"]),
+        "lane": rows.lane(TaskRequest.model_validate_json(row.request), row.user, now["tier"], begun or ""),
     }
 
 
@@ -227,7 +229,7 @@ def _move(
         values = {"host": None, "lease": None, **values}
     if to is TaskState.QUEUED:
         values = {"queued": db.clock(), **values}
-        values |= place(row, values)
+        values |= place(connection, row, values)
     connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
     db.note(connection, row.id, "state", {"from": row.state, "to": to.value, "reason": reason}, attempt=attempt)
 

@@ -194,7 +194,7 @@ class Queue:
         for row in connection.execute(
             sa.select(tasks).where(QUEUED, tasks.c.waiting == 0, tasks.c.lane == "").limit(BATCH)
         ).all():
-            connection.execute(tasks.update().where(tasks.c.id == row.id).values(moves.place(row, {})))
+            connection.execute(tasks.update().where(tasks.c.id == row.id).values(moves.place(connection, row, {})))
 
 
 def _lanes_after() -> sa.CTE:
@@ -256,6 +256,7 @@ def candidate_of(row: Row) -> Candidate:
         requires=lane.requires,
         needs=row.waiting,
         not_before=row.not_before,
+        begun=lane.begun,
     )
 
 

@@ -38,6 +38,7 @@ class LaneParts(NamedTuple):
     requires: tuple[str, ...]
     mutex: str | None
     follows: str | None
+    begun: str = ""
 
 
 AGEING = 60.0  # seconds in the queue that make up for one point of priority
@@ -114,16 +115,20 @@ def rank(queued: float, priority: int) -> float:
     return queued - priority * AGEING
 
 
-def lane(request: TaskRequest, user: str, tier: str) -> str:
-    """What decides alike for all tasks that have it in common whether they may start: see `scheduling.turns`."""
-    parts = (request.repository, user, tier, sorted(set(request.requires)), request.mutex, request.follows)
+def lane(request: TaskRequest, user: str, tier: str, begun: str = "") -> str:
+    """What decides alike for all tasks that have it in common whether they may start: see `scheduling.turns`.
+
+    ``begun`` is the host that has the saved work of an attempt which goes on.
+    """
+    parts = [request.repository, user, tier, sorted(set(request.requires)), request.mutex, request.follows]
+    parts += [begun] if begun else []
     return json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
 
 
 def lane_parts(lane: str) -> LaneParts:
     """A lane as it was written down."""
-    repository, user, tier, requires, mutex, follows = json.loads(lane)
-    return LaneParts(repository, user, tier, tuple(requires), mutex, follows)
+    repository, user, tier, requires, *more = json.loads(lane)
+    return LaneParts(repository, user, tier, tuple(requires), *more)
 
 
 def root_of(connection: sa.Connection, task: str | None) -> str | None:

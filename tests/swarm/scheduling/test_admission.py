@@ -48,6 +48,15 @@ def test_each_reason_is_told(candidate: Candidate, running: Running, caps: Caps,
     assert told in may_run(candidate, running, caps, HOST)
 
 
+def test_a_hold_on_what_is_fresh_spares_work_that_this_host_has_begun_and_that_alone() -> None:
+    running = Running(holds=(Hold("fleet", "waits for the broker: refused", fresh=True),))
+    assert may_run(replace(TASK, begun="here"), running, Caps(), HOST) == ""
+    for begun in ("", "there"):
+        assert may_run(replace(TASK, begun=begun), running, Caps(), HOST) == "waits for the broker: refused"
+    full = Running(holds=(Hold("fleet", "the disk is full"),))
+    assert may_run(replace(TASK, begun="here"), full, Caps(), HOST) == "the disk is full"
+
+
 def test_what_only_waits_for_the_broker_takes_no_slot_but_keeps_its_mutex() -> None:
     waiting = (busy(host="here", delivering=True, mutex="m"), busy("t2", host="here", delivering=True))
     caps = Caps(fleet=1, per_repository=1, per_user=1, per_tier=1)

@@ -37,5 +37,6 @@ def test_a_tier_whose_windows_are_all_too_small_waits_and_an_unknown_window_is_t
 
 def test_a_missing_image_holds_its_repository_alone_and_a_silent_broker_all() -> None:
     assert [hold.scope for hold in images({"web": "/x is not there"})] == ["repository:web"]
-    assert [hold.scope for hold in broker("refused")] == ["fleet"]
+    (silent,) = broker("refused")
+    assert (silent.scope, silent.fresh) == ("fleet", True)
     assert broker("") == ()

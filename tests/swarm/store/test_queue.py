@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from swarm.config_database import Address
 from swarm.errors import TaskError
+from swarm.scheduling import preflight
 from swarm.scheduling.breaker import PAUSE, THRESHOLD
 from swarm.scheduling.facts import Caps, Hold, HostFacts, Rules
 from swarm.store import queue
@@ -407,6 +408,27 @@ class TestForPeople:
         assert (view.eta.low, view.eta.high) == (30.0, 30.0)
         await claim(store)
         assert "all 1 of here are busy" in (await store.view("t6")).waits_for
+
+    async def test_saved_work_goes_on_at_its_host_while_the_broker_is_away_and_nothing_else_begins(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await store.hosts.register(Member(HOST, "home", "life"))
+        for task in ("unsaved", "saved", "fresh"):
+            await add(store, task)
+            clock.now += 1
+        unsaved, saved = await claim(store), await claim(store)
+        await store.salvaged(saved, Kept("refs/salvage/saved", "tree", "sandbox"))
+        for held in (unsaved, saved):
+            await store.leases.give_back(held, "its daemon was stopped")
+        store.queue.holds = preflight.broker("refused")
+        assert await store.queue.claim(HostFacts("other", slots=1000)) is None
+        goes_on = await claim(store)
+        assert (goes_on.task.id, goes_on.attempt.id, goes_on.resumed) == ("saved", saved.attempt.id, True)
+        assert await store.queue.claim(HOST) is None
+        waiting = {entry.task: entry.waits_for for entry in (await store.line.shown(10)).entries}
+        assert waiting == dict.fromkeys(("unsaved", "fresh"), "waits for the broker: refused")
+        store.queue.holds = ()
+        assert await claimed(store, 2) == ["unsaved", "fresh"]
 
     async def test_what_holds_everything_back_is_shown_and_nothing_starts(self, store: Store) -> None:
         """AO#2652, aimee PR#1951, gh-aw-firewall#361: the disk is looked at before anything begins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,7 @@ class Caution(NamedTuple):
     mend: str
 
 
+_UNJUDGED = "no task is accepted that names no --test-command of its own"
 _FOLDERS = {  # by the setting whose folder is missing
     "daemon.socket": "the daemon makes it where its user may; else make it and give it to that user: {folder}",
     "broker.socket": "start the broker (swarm-broker serve), or name the socket that broker.toml names",
@@ -39,7 +41,8 @@ def cautions(loaded: Loaded) -> tuple[Caution, ...]:
     settings = loaded.settings
     return (
         *_folders(loaded),
-        *_tests(settings),
+        *_group(settings),
+        *_tests(loaded),
         *_images(settings),
         *_placeholders(settings),
         *_keys(settings),
@@ -103,11 +106,27 @@ def _folders(loaded: Loaded) -> Iterator[Caution]:
         yield Caution("daemon.state", f"{settings.daemon.state} is no folder", "name another")
 
 
-def _tests(settings: Settings) -> Iterator[Caution]:
-    for name, known in settings.repositories.items():
-        key = f"repositories.{name}.test_command"
+def _group(settings: Settings) -> Iterator[Caution]:
+    group = settings.daemon.socket_group
+    try:
+        grp.getgrnam(group or "root")
+    except KeyError:
+        mend = (
+            f"make it with: groupadd {shlex.quote(group or '')}; and put the daemon's user and those who submit in it"
+        )
+        yield Caution("daemon.socket_group", f"this machine has no group {group!r}", mend)
+
+
+def _tests(loaded: Loaded) -> Iterator[Caution]:
+    """Repositories whose work nothing here could judge; a file about the pool alone need not know of any."""
+    repositories = loaded.settings.repositories
+    if not repositories and {"daemon", "broker"} & set(loaded.raw):
+        mend = 'add [repositories.NAME], by the broker\'s name for it, with test_command = "..."'
+        yield Caution("repositories", f"none says how its tests are run: {_UNJUDGED}", mend)
+    for name, known in repositories.items():
+        key = dotted(("repositories", name, "test_command"))
         if known.test_command is None:
-            yield Caution(key, "is not set; work cannot be checked", "say how its tests are run")
+            yield Caution(key, f"is not set: {_UNJUDGED}", "say how its tests are run")
             continue
         try:
             shlex.split(known.test_command)

@@ -58,6 +58,21 @@ def test_a_limit_of_money_without_any_price_is_told(tmp_path: Path, more: str, k
     assert "price" in _odd(tmp_path, more)[key][1]
 
 
+def test_a_file_for_a_daemon_without_any_repositorys_tests_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.toml"
+    path.write_text(BASE.partition("[repositories")[0] + "[daemon]\nworkers = 1")
+    found = {odd.key: odd for odd in cautions(load(path, {}))}
+    assert "no task is accepted" in found["repositories"].text
+    assert "test_command" in found["repositories"].mend
+
+
+def test_a_group_that_is_not_there_is_told(tmp_path: Path) -> None:
+    text, mend = _odd(tmp_path, "[daemon]\nsocket_group = 'no-such-group'")["daemon.socket_group"]
+    assert "no-such-group" in text
+    assert "groupadd" in mend
+    assert "daemon.socket_group" not in _odd(tmp_path, "[daemon]\nsocket_group = 'root'")
+
+
 def test_what_has_an_effect_is_not_told(tmp_path: Path) -> None:
     good = """
 [limits]

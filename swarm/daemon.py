@@ -155,7 +155,7 @@ class Daemon:
             endpoints=made.endpoints(),
             sandbox=made.sandbox(),
             broker=await made.broker(),
-            hosts=made.store.line.marked(await made.store.hosts.all()),
+            hosts=await made.store.hosts.all(),
         )
 
     @contextlib.contextmanager

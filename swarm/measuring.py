@@ -29,7 +29,7 @@ class Measuring:
 
     async def page(self) -> bytes:
         """All of it in Prometheus's text format. Raises StoreError."""
-        hosts = self.store.line.marked(await self.store.hosts.all())
+        hosts = await self.store.hosts.all()
         oldest = await self.store.queue.oldest()
         return self.metrics.page(
             Fleet(

@@ -108,7 +108,7 @@ class HostView(Frozen):
     started: float
     silent: float = Field(description="seconds since its last heartbeat")
     draining: bool = False
-    gone: bool = Field(default=False, description="it gave no heartbeat for its lease and the grace after it")
+    gone: bool = Field(default=False, description="it gave no heartbeat for its own lease and the grace after it")
     tasks: tuple[str, ...] = Field(default=(), description="what it works on")
 
 

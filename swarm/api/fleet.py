@@ -48,8 +48,7 @@ class FleetDoor:
 
     async def list_hosts(self) -> tuple[HostView, ...]:
         """Every host that works from this database, and whether it beats."""
-        store = self._desk.store
-        return store.line.marked(await store.hosts.all())
+        return await self._desk.store.hosts.all()
 
     async def scrape(self) -> Response:
         """Counters and the fleet as it is now, in Prometheus's text format (see docs/telemetry.md)."""

@@ -29,7 +29,6 @@ class Membership:
         self._clock = clock
         self._renewed = clock()
         self._silence = Silence(pace.lease + pace.grace)
-        store.line.silence = pace.lease + pace.grace
         self._idle: set[tuple[str, int]] = set()
 
     @property

@@ -138,6 +138,7 @@ class Hosts:
 
 
 def _view(row: rows.Row, held: tuple[str, ...], now: float) -> HostView:
+    silent = max(0.0, now - row.beat)
     return HostView(
         name=row.name,
         pid=row.pid,
@@ -145,7 +146,8 @@ def _view(row: rows.Row, held: tuple[str, ...], now: float) -> HostView:
         labels=tuple(json.loads(row.labels)),
         slots=row.slots,
         started=row.started,
-        silent=max(0.0, now - row.beat),
+        silent=silent,
+        gone=silent > row.patience,
         draining=row.draining,
         tasks=held,
     )

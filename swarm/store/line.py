@@ -13,7 +13,6 @@ from swarm.scheduling.admission import waits_for
 from swarm.scheduling.eta import eta
 from swarm.scheduling.facts import HostFacts, Running
 from swarm.scheduling.shown import BreakerView, QueuedView, QueueView
-from swarm.shown import HostView
 from swarm.store.breakers import Breakers
 from swarm.store.database import Database
 from swarm.store.queue import QUEUED, Queue, candidate_of
@@ -36,13 +35,9 @@ class Scene:
 
 
 class Line:
-    """Reads the queue for people. Every method raises StoreError when the database fails.
-
-    ``silence`` is for how many seconds a host may give no heartbeat until it counts as gone.
-    """
+    """Reads the queue for people. Every method raises StoreError when the database fails."""
 
     def __init__(self, db: Database, queue: Queue, breakers: Breakers) -> None:
-        self.silence = 90.0
         self._db = db
         self._queue = queue
         self._breakers = breakers
@@ -62,10 +57,6 @@ class Line:
 
         view = await self._db.do(act)
         return view.model_copy(update={"breakers": await self.breakers()})
-
-    def marked(self, found: Sequence[HostView]) -> tuple[HostView, ...]:
-        """Hosts with those marked that are gone."""
-        return tuple(one.model_copy(update={"gone": one.silent > self.silence}) for one in found)
 
     async def breakers(self) -> tuple[BreakerView, ...]:
         """Every breaker that has counted a failure."""
@@ -112,7 +103,7 @@ class Line:
 
     def _scene(self, connection: sa.Connection) -> Scene:
         running = self._queue.running(connection)
-        alive = hosts.select().where(hosts.c.beat > running.now - self.silence, hosts.c.draining.is_(sa.false()))
+        alive = hosts.select().where(hosts.c.beat > running.now - hosts.c.patience, hosts.c.draining.is_(sa.false()))
         found = tuple(
             HostFacts(row.name, frozenset(json.loads(row.labels)), row.slots) for row in connection.execute(alive)
         )

@@ -210,19 +210,20 @@ async def test_a_daemon_that_leaves_in_order_is_no_host_any_more(store: Store) -
     assert await store.hosts.all() == ()
 
 
-async def test_a_host_that_is_silent_for_too_long_is_shown_as_gone_and_its_workers_count_no_more(
+async def test_a_host_silent_for_longer_than_its_own_patience_is_shown_as_gone_and_its_workers_count_no_more(
     tmp_path: Path,
 ) -> None:
     now = 1000.0
     async with Store(tmp_path / "swarm.db", clock=lambda: now) as store:
-        store.line.silence = 13.0
-        await store.hosts.register(member(A))
-        now += 10
-        await store.hosts.register(member(B))
-        now += 10
-        gone = {one.name: one.gone for one in store.line.marked(await store.hosts.all())}
+        await store.hosts.register(replace(member(A), patience=13.0))
+        await store.hosts.register(replace(member(B), patience=130.0))
+        now += 100
+        gone = {one.name: one.gone for one in await store.hosts.all()}
         assert gone == {"a": True, "b": False}
         assert (await store.line.shown(10)).slots == B.slots
+        now += 100
+        assert [one.gone for one in await store.hosts.all()] == [True, True]
+        assert (await store.line.shown(10)).slots == 0
 
 
 async def test_what_nobody_works_on_is_let_go_of_by_its_own_host(store: Store) -> None:

@@ -25,7 +25,7 @@ from swarm.workroom import salvage_ref, salvage_words
 
 PAUSE = 2.0  # seconds between two looks at what is to be written
 BUSY = 30.0  # seconds of a start that belong to the attempts that go on
-OFTEN = 120.0  # seconds between two parts of a transcript whose attempt still runs
+OFTEN = 600.0  # seconds between two parts of a transcript whose attempt still runs: each is some calls of git
 OWED = 20_000  # attempts that are remembered as owed a part; what is forgotten is found again at the next start
 CAUGHT = 1_000  # of the newest tasks that a start looks through
 LAST = 10.0  # seconds that writing what is owed may take at the end

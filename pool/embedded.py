@@ -204,8 +204,11 @@ async def _tell(process: asyncio.subprocess.Process, told: dict[str, Any]) -> No
     process.stdin.write(json.dumps(told).encode())
     with contextlib.suppress(ConnectionError):
         await process.stdin.drain()
-        process.stdin.close()
-        await process.stdin.wait_closed()
+    process.stdin.close()
+    # Waited for from beside: where asyncio's own wait is cancelled, a callback of its fails once the pipe closes.
+    closing = asyncio.ensure_future(process.stdin.wait_closed())
+    closing.add_done_callback(lambda one: one.cancelled() or one.exception())
+    await asyncio.wait([closing])
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -256,8 +256,16 @@ async def _feed(process: asyncio.subprocess.Process, stream: AsyncIterator[bytes
         pass  # git gave up reading; its exit status says why
     finally:
         stdin.close()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            await stdin.wait_closed()
+        # Waited for from beside: where asyncio's own wait is cancelled, a callback of its fails once the pipe closes.
+        closing = asyncio.ensure_future(stdin.wait_closed())
+        closing.add_done_callback(_noticed)
+        await asyncio.wait([closing])
+
+
+def _noticed(closing: asyncio.Future[None]) -> None:
+    """A pipe that broke is no news: git's exit status says why."""
+    if not closing.cancelled():
+        closing.exception()
 
 
 async def _called(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.trees.gitdir import GitDir, GitLimitError, Limits, tracked_files, untracked
+from sandbox.trees.gitdir import GitDir, GitLimitError, Limits, in_checkout, tracked_files, untracked
 from sandbox.types import MIB
 
 
@@ -29,6 +30,14 @@ def git(folder: Path, *words: str) -> None:
 def children() -> set[str]:
     """Processes of ours that are there, or that nobody has waited for."""
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def never_answers(checkout: Path) -> None:
+    """A pipe as its configuration, which nobody writes to."""
+    (checkout / ".git" / "objects").mkdir(parents=True)
+    (checkout / ".git" / "refs").mkdir()
+    (checkout / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    os.mkfifo(checkout / ".git" / "config")
 
 
 async def for_ever() -> AsyncIterator[bytes]:
@@ -99,11 +108,7 @@ async def test_a_reader_of_objects_that_stops_early_leaves_no_process(held: GitD
 
 
 async def test_a_checkout_that_never_answers_holds_nobody_up(tmp_path: Path) -> None:
-    """A pipe as its configuration, which nobody writes to."""
-    (tmp_path / ".git" / "objects").mkdir(parents=True)
-    (tmp_path / ".git" / "refs").mkdir()
-    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    os.mkfifo(tmp_path / ".git" / "config")
+    never_answers(tmp_path)
     with pytest.raises(GitLimitError, match=r"git ls-files took more than 0.2 s"):
         await tracked_files(tmp_path, seconds=0.2)
     asking = asyncio.create_task(tracked_files(tmp_path))
@@ -111,6 +116,22 @@ async def test_a_checkout_that_never_answers_holds_nobody_up(tmp_path: Path) -> 
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert children() == set()
+
+
+async def test_a_call_that_is_cancelled_while_it_closes_its_input_has_asyncio_complain_of_nothing(
+    tmp_path: Path,
+) -> None:
+    """It is written, fits the buffers and is never read: what is cancelled is the wait for its end."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    never_answers(tmp_path)
+    asking = asyncio.create_task(in_checkout(tmp_path, "hash-object", "--stdin", stdin=bytes(100_000)))
+    await asyncio.sleep(0.3)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert (asking.cancelled(), children(), complaints) == (True, set(), [])
 
 
 async def test_what_a_checkout_neither_tracks_nor_ignores_is_counted_and_starts_nothing(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pydantic import Field, ValidationError
 
@@ -24,6 +24,7 @@ from swarm.types import TaskRequest
 
 LINE = 200_000  # characters of one line
 MOST = 10_000  # lines of one file
+RINGS = 10  # rings among the lines of a file that are told one by one
 ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
@@ -37,10 +38,16 @@ class BatchTask(TaskFile):
 
 @dataclass(frozen=True)
 class Entry:
-    """A line that can be handed in. ``after`` are the task ids of lines that go before it."""
+    """A line that can be handed in. ``after`` has the lines that go before it, by the ids of their tasks."""
 
     line: int
     request: TaskRequest
+    after: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def task(self) -> str:
+        """The id of its task."""
+        return str(self.request.task)
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,14 @@ class Reader:
     def entry(self, number: int, wanted: BatchTask, task: str) -> Entry | Bad:
         """The request of a line, once all that it may need were read."""
         sheet = self._sheet
+        after = {self._names[name][1]: self._names[name][0] for name in wanted.needs if name in self._names}
         needs = tuple(self._names[name][1] if name in self._names else name for name in wanted.needs)
         whole = merge(wanted.model_copy(update={"needs": needs}), sheet.given, sheet.limits)
         try:
             request = ready(whole, sheet.settings, f"batch:{task}")
         except SwarmError as error:
             return Bad(number, TaskError(f"line {number}: {error}", error.mend))
-        return Entry(number, request.model_copy(update={"task": task, "batch": sheet.name}))
+        return Entry(number, request.model_copy(update={"task": task, "batch": sheet.name}), after)
 
     def _named(self, number: int, wanted: BatchTask, text: str) -> str:
         said = json.dumps(json.loads(text), sort_keys=True)
@@ -109,7 +117,7 @@ def prefix(name: str) -> str:
 
 
 def whole(sheet: Sheet, lines: Iterable[str]) -> tuple[list[Entry], list[Bad]]:
-    """All lines of a file, those that are needed before those that need them. Raises TaskError: too many, or a ring."""
+    """All lines of a file, those that are needed before those that need them. Raises TaskError for too many."""
     reader = Reader(sheet)
     found: list[tuple[int, BatchTask, str]] = []
     bad: list[Bad] = []
@@ -123,34 +131,51 @@ def whole(sheet: Sheet, lines: Iterable[str]) -> tuple[list[Entry], list[Bad]]:
                 found.append((number, wanted, task))
     made = [reader.entry(*one) for one in found]
     bad += [one for one in made if isinstance(one, Bad)]
-    entries = [one for one in made if isinstance(one, Entry)]
-    _no_ring(entries)
-    return list(_in_order(entries)), sorted(bad, key=lambda one: one.line)
+    entries, ringed = _in_order([one for one in made if isinstance(one, Entry)])
+    return entries, sorted([*bad, *ringed], key=lambda one: one.line)
 
 
-def _no_ring(entries: Sequence[Entry]) -> None:
-    lines = {str(one.request.task): one.line for one in entries}
-    ring = cycle({str(one.request.task): [need for need in one.request.needs if need in lines] for one in entries})
-    if ring:
-        told = " → ".join(f"line {lines[task]}" for task in ring)
-        raise TaskError(f"the lines need one another in a ring: {told}", "take one of these needs out")
+def cut_off(entries: Iterable[Entry], wrong: Collection[int]) -> list[Bad]:
+    """What cannot be handed in where the lines ``wrong`` are not, since it needs them; ``entries`` in their order."""
+    left_out, found = set(wrong), list[Bad]()
+    for one in entries:
+        needed = sorted(left_out.intersection(one.after.values()))
+        if needed and one.line not in left_out:
+            left_out.add(one.line)
+            words = f"line {one.line}: needs line {needed[0]}, which cannot be handed in"
+            found.append(Bad(one.line, TaskError(words, f"mend line {needed[0]} first")))
+    return found
 
 
-def _in_order(entries: Sequence[Entry]) -> Iterator[Entry]:
-    by_task = {str(one.request.task): one for one in entries}
-    done: set[str] = set()
-    for start in by_task:
-        stack = [start]
-        while stack:
-            task = stack[-1]
-            left = [need for need in by_task[task].request.needs if need in by_task and need not in done]
-            if left and task not in done:
-                stack += left
-                continue
-            stack.pop()
-            if task not in done:
-                done.add(task)
-                yield by_task[task]
+def _in_order(entries: Sequence[Entry]) -> tuple[list[Entry], list[Bad]]:
+    """Those that are needed first; and those that can never be, as they need one another in a ring or need such."""
+    left = {one.task: one for one in entries}
+    waiting = {task: sum(need in left for need in set(one.request.needs)) for task, one in left.items()}
+    needed_by: dict[str, list[str]] = {}
+    for task, one in left.items():
+        for need in set(one.request.needs).intersection(left):
+            needed_by.setdefault(need, []).append(task)
+    ready_, ordered = deque(task for task, count in waiting.items() if not count), list[Entry]()
+    while ready_:
+        ordered.append(left.pop(done := ready_.popleft()))
+        for task in needed_by.get(done, ()):
+            waiting[task] -= 1
+            if not waiting[task]:
+                ready_.append(task)
+    return ordered, list(_ringed(left))
+
+
+def _ringed(left: dict[str, Entry]) -> Iterator[Bad]:
+    """Each of these lines, with the ring that it is in as far as few enough were looked for."""
+    for _ in range(RINGS):
+        ring = cycle({task: [need for need in one.request.needs if need in left] for task, one in left.items()})
+        told = " → ".join(f"line {left[task].line}" for task in ring)
+        for task in dict.fromkeys(ring):
+            line = left.pop(task).line
+            yield Bad(line, TaskError(f"line {line}: needs itself in a ring: {told}", "take one of these needs out"))
+    for one in left.values():
+        words = f"line {one.line}: needs lines that need one another in a ring"
+        yield Bad(one.line, TaskError(words, "take one of these needs out"))
 
 
 def _parsed(number: int, text: str) -> BatchTask:

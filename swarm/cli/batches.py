@@ -11,7 +11,7 @@ from pathlib import Path
 
 from swarm.answers import LARGEST_PAGE, TaskFilter
 from swarm.cli import screen, view
-from swarm.cli.batch import Bad, Entry, Reader, Sheet, prefix, whole
+from swarm.cli.batch import Bad, Entry, Reader, Sheet, cut_off, prefix, whole
 from swarm.cli.exits import Code, of_state
 from swarm.cli.rights import LATER, Standing, granted_for_later
 from swarm.client import DaemonClient
@@ -61,13 +61,14 @@ async def hand_in(sheet: Sheet, source: str, *, keep_going: bool) -> Tally:
             )
         tally = Tally()
         missing = await _missing(daemon, entries, tally)
-        tally.bad = sorted([*bad, *tally.bad, *await _refused(daemon, missing)], key=lambda one: one.line)
+        tally.bad += [*bad, *await _refused(daemon, missing)]
         if tally.bad and not keep_going:
-            raise _all_of(tally.bad, source)
+            raise _all_of(tally, source)
+        tally.bad += cut_off(missing, {one.line for one in tally.bad})
         wrong = {one.line for one in tally.bad}
         await _submit(sheet, daemon, [one for one in missing if one.line not in wrong], tally)
         if tally.bad and not keep_going:
-            raise _all_of(tally.bad, source)
+            raise _all_of(tally, source)
         return tally
 
 
@@ -172,23 +173,50 @@ async def _submit(sheet: Sheet, daemon: DaemonClient, missing: Sequence[Entry], 
 
 
 async def _refused(daemon: DaemonClient, entries: Sequence[Entry]) -> list[Bad]:
+    """The lines that the daemon would not take, and those that need what is no task."""
     bad: list[Bad] = []
     for start in range(0, len(entries), AT_ONCE):
         some = entries[start : start + AT_ONCE]
         for fault in await daemon.check([entry.request for entry in some]):
             line = some[fault.index].line
             bad.append(Bad(line, TaskError(f"line {line}: {fault.failure.why}", fault.failure.mend)))
+    wrong = {one.line for one in bad}
+    return bad + await _without_needs(daemon, [entry for entry in entries if entry.line not in wrong])
+
+
+async def _without_needs(daemon: DaemonClient, entries: Sequence[Entry]) -> list[Bad]:
+    """The lines that need a task which is neither the daemon's nor the batch's."""
+    bad: list[Bad] = []
+    there: dict[str, bool] = {}
+    for entry in entries:
+        needed = [need for need in entry.request.needs if need not in entry.after]
+        for need in needed:
+            if need not in there:
+                there[need] = await _is_task(daemon, need)
+        if absent := [need for need in needed if not there[need]]:
+            words = f"line {entry.line}: it needs {', '.join(absent[:5])}, and there is no such task"
+            mend = "name the id of another line, or the whole id of a task: swarm list"
+            bad.append(Bad(entry.line, TaskError(words, mend)))
     return bad
 
 
-def _all_of(bad: Sequence[Bad], source: str) -> SwarmError:
+async def _is_task(daemon: DaemonClient, name: str) -> bool:
+    try:
+        return (await daemon.task(name)).task.id == name
+    except TaskNotFoundError:
+        return False
+
+
+def _all_of(tally: Tally, source: str) -> SwarmError:
+    bad = sorted(tally.bad, key=lambda one: one.line)
     first = bad[0].error
     listed = "\n".join(f"  {one.error}" for one in bad[:12])
     more = f"\n  and {len(bad) - 12} more" if len(bad) > 12 else ""
     mends = {one.error.mend for one in bad}
     mend = (mends.pop() if len(mends) == 1 else "") or "mend these lines, or leave them out with --keep-going"
     kind = ConfigError if isinstance(first, ConfigError) else TaskError
-    return kind(f"{source}: {view.many(len(bad), 'line')} cannot be handed in, so none was\n{listed}{more}", mend)
+    others = f"the {len(tally.new)} before were" if tally.new else "so none was"
+    return kind(f"{source}: {view.many(len(bad), 'line')} cannot be handed in, {others}\n{listed}{more}", mend)
 
 
 def _lines(path: Path) -> Iterable[str]:

@@ -185,11 +185,12 @@ def _batch(sheet: Sheet, file: str, *, keep_going: bool, wait: bool, json: bool)
     """Hand in a batch and, where that is wanted, wait for its end; the exit code."""
     tally = door.run(batches.hand_in(sheet, file, keep_going=keep_going))
     code = Code.TASK if tally.bad else Code.OK
+    bad = sorted(tally.bad, key=lambda one: one.line)
     facts: dict[str, object] = {"batch": sheet.name, "new": tally.new, "known": tally.known}
-    facts["bad"] = [{"line": one.line, "error": str(one.error), "mend": one.error.mend} for one in tally.bad]
+    facts["bad"] = [{"line": one.line, "error": str(one.error), "mend": one.error.mend} for one in bad]
     if not json:
         screen.say(tally.text(sheet.name))
-        for one in tally.bad[:20]:
+        for one in bad[:20]:
             screen.say(f"  {one.error}")
         screen.hint(f"watch it: swarm status --batch {sheet.name}") if not wait else None
     if wait:

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.config import EndpointConfig, PoolConfig
-from swarm.cli.batch import Bad, Reader, Sheet, whole
+from swarm.cli.batch import Bad, Reader, Sheet, cut_off, whole
 from swarm.cli.batches import code_of
 from swarm.cli.exits import Code
 from swarm.config import RepositoryConfig, Settings
-from swarm.errors import TaskError
 from swarm.types import TaskState
 
 SETTINGS = Settings(
@@ -52,9 +51,31 @@ def test_what_is_needed_goes_first_and_is_named_by_its_task() -> None:
     assert entries[1].request.needs == (entries[0].request.task, "t-elsewhere")
 
 
-def test_a_ring_is_refused_with_its_lines() -> None:
-    with pytest.raises(TaskError, match="line 1 → line 2 → line 1"):
-        whole(SHEET, [line("x", id="a", needs=["b"]), line("y", id="b", needs=["a"])])
+def test_a_ring_is_told_of_its_lines_beside_all_other_faults_and_keeps_no_other_line() -> None:
+    ring = [line("x", id="a", needs=["b"]), "{", line("y", id="b", needs=["a"]), line("z", needs=["a"])]
+    entries, bad = whole(SHEET, [*ring, line("w", id="w"), line("v", needs=["w"])])
+    assert [entry.line for entry in entries] == [5, 6]
+    assert [one.line for one in bad] == [1, 2, 3, 4]
+    assert "line 1: needs itself in a ring: line 1 → line 3 → line 1" in str(bad[0].error)
+    assert "line 2: is not JSON" in str(bad[1].error)
+    assert "line 4: needs lines that need one another" in str(bad[3].error)
+
+
+def test_a_line_that_needs_itself_is_a_ring_of_its_own() -> None:
+    entries, bad = whole(
+        SHEET, [line("x", id="a", needs=["a"]), *[line(id=f"n{n}", needs=[f"n{n}"]) for n in range(50)]]
+    )
+    assert entries == []
+    assert len({one.line for one in bad}) == len(bad) == 51
+    assert "line 1 → line 1" in str(bad[0].error)
+
+
+def test_what_needs_a_line_that_is_left_out_is_left_out_as_well() -> None:
+    entries, _ = whole(SHEET, [line("c", needs=["b"]), line("b", id="b", needs=["a"]), line("a", id="a"), line("d")])
+    left_out = {one.line: str(one.error) for one in cut_off(entries, {3})}
+    assert sorted(left_out) == [1, 2]
+    assert left_out[2] == "line 2: needs line 3, which cannot be handed in"
+    assert cut_off(entries, ()) == []
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,20 @@ def test_one_wrong_line_and_nothing_is_handed_in(capsys: Capture, tmp_path: Path
     assert (len(out["new"]), [one["line"] for one in out["bad"]]) == (1, [2])
 
 
+def test_every_fault_of_a_batch_is_told_in_the_order_of_its_lines(capsys: Capture, tmp_path: Path) -> None:
+    ring = task(id="r", needs=["r"])
+    after = task(needs=["u"])
+    path = batch(tmp_path, task(repository="nowhere"), task(needs=["nothing"], id="u"), "{", ring, task(), after)
+    assert app.main(["submit", "--file", path]) in {3, 7}
+    told = capsys.readouterr().err
+    places = [told.index(f"line {number}: ") for number in (1, 2, 3, 4)]
+    assert places == sorted(places)
+    assert "it needs nothing, and there is no such task" in told
+    assert "4 lines cannot be handed in, so none was" in told
+    out = json.loads(ran(capsys, "submit", "--file", path, "--keep-going", "--json", code=7)[0])
+    assert (len(out["new"]), [one["line"] for one in out["bad"]]) == (1, [1, 2, 3, 4, 6])
+
+
 @pytest.mark.slow
 def test_lines_of_standard_input_are_taken_as_they_come(installation) -> None:
     lines = "\n".join(json.dumps(task(number=1) if number == 1 else task()) for number in range(2))

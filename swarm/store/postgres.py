@@ -35,6 +35,8 @@ _STARTING = frozenset({"57P01", "57P02", "57P03", "53300", "25P03"})
 _TAKEN = "23505"  # what should be there once is there already
 _CLASHES = frozenset({"40001", "40P01", "55P03", "57014", _TAKEN})  # others were in the way, or it was too slow
 _STRAINED = frozenset({"25006", "53000", "53100", "53200", "53400", "58030"})  # no room, no memory, or a copy for now
+_BY_ITSELF = "nothing is lost; it is tried again"
+_BY_HAND = "nothing is lost; once that is put right, start this once more"
 Kind = Literal["away", "clash", "wrong"]
 
 # What a server says before it lets us in has no code, only words: what it means, and the mend.
@@ -60,11 +62,11 @@ _TOLD = (
 _STATES = {
     "57014": (
         "was too slow, or somebody stopped what was asked of it: {line}",
-        "see what else runs on the server: pg_stat_activity; nothing is lost; it is tried again",
+        "see what else runs on the server: pg_stat_activity",
     ),
     "55P03": (
         "is held up: {line}",
-        "see whose transaction holds the lock: pg_stat_activity, pg_locks; nothing is lost; it is tried again",
+        "see whose transaction holds the lock: pg_stat_activity, pg_locks",
     ),
     "42501": (
         "gives us no right: {line}",
@@ -109,7 +111,7 @@ def open_engine(address: Address, name: str, *, reading: bool = False) -> sa.Eng
         again(_prepare, engine, address, reading=reading)
     except sa.exc.DBAPIError as error:
         engine.dispose()
-        raise refused(error, address) from error
+        raise refused(error, address, again=_BY_HAND) from error
     except StoreError:
         engine.dispose()
         raise
@@ -140,14 +142,16 @@ def kind_of(error: sa.exc.DBAPIError) -> Kind:
     return "away" if never_there and _reason(error) is None else "wrong"
 
 
-def refused(error: sa.exc.DBAPIError, where: object) -> StoreError:
-    """What to tell a person of an error, without anything that only the server should know."""
+def refused(error: sa.exc.DBAPIError, where: object, *, again: str = _BY_ITSELF) -> StoreError:
+    """What to tell a person of an error, without anything that only the server should know; of one that passes,
+    how it is tried ``again``."""
     if kind_of(error) == "away":
-        mend = "is the server running, and may this machine reach it? nothing is lost; it is tried again"
+        mend = f"is the server running, and may this machine reach it? {again}"
         return StoreAwayError(f"the database {where} cannot be reached: {_line(error)}", mend)
     what, mend = _reason(error) or (f"failed: {_line(error)}", "see the server's own log")
-    passes = _state(error) in (_CLASHES | _STRAINED) - {_TAKEN}
-    return (StoreAwayError if passes else StoreError)(f"the database {where} {what}", mend)
+    if _state(error) in (_CLASHES | _STRAINED) - {_TAKEN}:
+        return StoreAwayError(f"the database {where} {what}", f"{mend}; {again}")
+    return StoreError(f"the database {where} {what}", mend)
 
 
 def _reason(error: sa.exc.DBAPIError) -> tuple[str, str] | None:

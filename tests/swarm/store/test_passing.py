@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -75,6 +76,18 @@ def test_a_server_that_is_slow_held_up_or_full_is_waited_for(state: str) -> None
 @pytest.mark.parametrize("state", ["23505", "42501", "42P01", "XX001"])
 def test_what_no_waiting_mends_is_told_as_such(state: str) -> None:
     assert not isinstance(postgres.refused(told_by_postgres(state), "there"), StoreAwayError)
+
+
+@pytest.mark.slow
+def test_whoever_has_given_up_on_a_server_says_so_and_whoever_has_not_does_not() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # and never listens
+        address = Address(f"postgresql://swarm@127.0.0.1:{probe.getsockname()[1]}/swarm", None)
+        with pytest.raises(StoreAwayError) as found:
+            postgres.open_engine(address, "here")
+    assert "tried again" not in found.value.mend
+    assert "start this once more" in found.value.mend
+    assert "it is tried again" in postgres.refused(told_by_postgres("57014"), "there").mend
 
 
 @pytest.mark.slow

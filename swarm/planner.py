@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from swarm.apart import apart
 from swarm.errors import StoreError, SwarmError, TaskError
 from swarm.store.rows import Plan
-from swarm.store.schedules import Due, Schedules
+from swarm.store.schedules import RENEW, Due, Schedules
 from swarm.types import TaskRequest, TaskView
 
 LOOK = 15.0  # seconds between two looks at most: another host may have been given a schedule
@@ -60,8 +60,11 @@ class Planner:
         run = await self._schedules.now(name)
         made = await self._schedules.fire(run, await self._plan(run.request), asked=True)
         if made is None:
-            why = (await self._schedules.show(name)).reason
-            raise TaskError(f'schedule "{name}" made no task: {why}', f"see how it stands: swarm schedule show {name}")
+            stands = await self._schedules.show(name)
+            why, renew, _ = stands.reason.partition(RENEW)
+            mend = f"wait for the end of that task, or cancel it: swarm show {stands.last_task}"
+            mend = f"give it another: swarm schedule resume {name}" if renew else mend
+            raise TaskError(f'schedule "{name}" made no task: {why}', mend)
         self._woken()
         return made
 

@@ -359,3 +359,7 @@ class TaskView(Frozen):
     failure: FailureKind | None = Field(default=None, description="whose doing a bad end was")
     user: str = Field(default="", description="who handed it in: a user of the daemon's machine, or a token's name")
     host: str | None = Field(default=None, description="which daemon works on it now")
+
+    def stand_of(self, attempt: Attempt) -> str:
+        """How an attempt ended; while it has not, how its task stands: it runs no longer where that waits."""
+        return attempt.ending or self.state.value

@@ -96,9 +96,9 @@ def _print(times: Times) -> None:
 def _print_days(found: FleetTimes) -> None:
     whose = f" of {clean(found.repository)}" if found.repository else ""
     if not found.by_day:
-        screen.hint(f"no task{whose} did anything in the last {found.days} days")
+        screen.hint(f"no task{whose} did anything in the last {view.many(found.days, 'day')}")
         return
-    screen.say(f"all tasks{whose}, {found.days} days, {view.seconds(found.total.seconds)} in all")
+    screen.say(f"all tasks{whose}, {view.many(found.days, 'day')}, {view.seconds(found.total.seconds)} in all")
     _print(found.total)
     names = [name for name in WORDS if any(part.part == name and part.seconds for part in found.total.parts)]
     rows = []

@@ -82,17 +82,16 @@ def whole(view: TaskView) -> Iterator[str]:
     }
     yield from (f"  {name:<{_INDENT - 2}}{clean(value)}" for name, value in facts.items() if value)
     for attempt in view.attempts:
-        yield from tried(attempt)
+        yield from tried(attempt, view.stand_of(attempt))
     if view.report:
         yield from _evidence(view.report)
     yield "  instructions"
     yield from (f"    {line}" for line in clean(request.instructions).splitlines())
 
 
-def tried(attempt: Attempt) -> Iterator[str]:
-    """One attempt, in two lines at most."""
-    ending = attempt.ending or "running"
-    yield f"  attempt {attempt.number:<5}{ending}, {attempt.strategy} on tier {attempt.tier}, {spent(attempt.spent)}"
+def tried(attempt: Attempt, stand: str) -> Iterator[str]:
+    """One attempt and how it stands, in two lines at most."""
+    yield f"  attempt {attempt.number:<5}{stand}, {attempt.strategy} on tier {attempt.tier}, {spent(attempt.spent)}"
     more = [one_line(attempt.detail, 300)] if attempt.detail else []
     more += [f"left in {attempt.salvage}"] if attempt.salvage else []
     if more:

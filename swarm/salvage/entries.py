@@ -14,6 +14,8 @@ from swarm.store.snapshots import Entry as Snapshot
 from swarm.types import Frozen, Step, TaskView
 
 SALVAGE, LEFT, TRANSCRIPTS = "refs/salvage/", "refs/left/", "refs/transcripts/"
+FORKS = "refs/forks/"
+_KINDS: dict[Literal["attempt", "left", "fork"], str] = {"attempt": SALVAGE, "left": LEFT, "fork": FORKS}
 ABOUT = "attempt.json"
 LINES = "journal/"
 _WORDS = re.compile(r"Salvage of attempt (?P<attempt>[A-Za-z0-9][A-Za-z0-9._-]{0,99})\Z")
@@ -43,12 +45,14 @@ class About(Frozen):
 class Entry(Frozen):
     """One thing that an attempt left. ``id`` is the attempt's, or the sandbox's for what was found beside its work.
 
+    A "fork" is what a forked task begins with: no attempt's own work, ``id`` is its reference, and it is only pruned.
+
     ``commit`` and ``tree`` are empty where only a transcript was left. ``place`` says where its objects are: in this
     host's git folder, in the shared database, or on the disk of whichever host worked on it.
     """
 
     id: str
-    kind: Literal["attempt", "left"]
+    kind: Literal["attempt", "left", "fork"]
     attempt: str
     task: str
     repository: str
@@ -95,6 +99,25 @@ def entries_of(repository: str, kept: Iterable[Kept]) -> tuple[Entry, ...]:
     return tuple(sorted(found, key=lambda entry: entry.at, reverse=True))
 
 
+def forks_of(repository: str, kept: Iterable[Kept]) -> tuple[Entry, ...]:
+    """What the forked tasks of one repository begin with."""
+    return tuple(
+        Entry(
+            id=each.ref,
+            kind="fork",
+            attempt="",
+            task=each.ref.removeprefix(FORKS),
+            repository=repository,
+            ref=each.ref,
+            commit=each.commit,
+            tree=each.tree,
+            base=each.parent,
+            at=each.at,
+        )
+        for each in kept
+    )
+
+
 def known_only(views: Iterable[TaskView], here: Collection[str]) -> Iterator[Entry]:
     """Entries that tasks tell of and that are not among the references ``here``."""
     for view in views:
@@ -114,14 +137,14 @@ def known_only(views: Iterable[TaskView], here: Collection[str]) -> Iterator[Ent
 
 
 def of_snapshot(snapshot: Snapshot) -> Entry | None:
-    """A snapshot of the shared database; None for what is no attempt's work, as the beginning of a fork."""
-    kind: Literal["attempt", "left"] = "left" if snapshot.ref.startswith(LEFT) else "attempt"
-    if not snapshot.ref.startswith((SALVAGE, LEFT)):
+    """A snapshot of the shared database; None for one under a reference that is not known here."""
+    kind = next((kind for kind, prefix in _KINDS.items() if snapshot.ref.startswith(prefix)), None)
+    if kind is None:
         return None
     return Entry(
-        id=snapshot.ref.removeprefix(LEFT if kind == "left" else SALVAGE),
+        id=snapshot.ref if kind == "fork" else snapshot.ref.removeprefix(_KINDS[kind]),
         kind=kind,
-        attempt=snapshot.attempt,
+        attempt="" if kind == "fork" else snapshot.attempt,
         task=snapshot.task,
         number=task_of(snapshot.attempt)[1],
         repository=snapshot.repository,
@@ -145,7 +168,7 @@ def newest(entry: Entry, snapshot: Snapshot | None) -> Entry:
 def with_view(entry: Entry, view: TaskView) -> Entry:
     """The entry with what the database says of its task."""
     attempt = next((each for each in view.attempts if each.id == entry.attempt), None)
-    ending = (attempt.ending or "running") if attempt else ""
+    ending = view.stand_of(attempt) if attempt else ""
     return entry.model_copy(update={"state": view.state.value, "title": titled(view), "ending": ending})
 
 
@@ -155,6 +178,16 @@ def with_about(entry: Entry, about: About | None) -> Entry:
         return entry
     update = {"title": about.title, "ending": about.ending or "", "number": about.number, "task": about.task}
     return entry.model_copy(update=update)
+
+
+def source(view: TaskView, lines: Iterable[Step]) -> str | None:
+    """The reference of the work that an attempt went on from, by its first lines; None for one that began anew."""
+    told = (step.data.get("continues") for step in lines if step.kind == "attempt")
+    attempt = next((each for each in told if each), None)
+    if attempt is None:
+        return None
+    own = any(each.id == attempt for each in view.attempts)
+    return f"{SALVAGE}{attempt}" if own else f"{FORKS}{view.task.id}"
 
 
 def titled(view: TaskView) -> str:

@@ -21,6 +21,7 @@ from swarm.types import TaskRequest, TaskState, TaskView
 MOST = 1000  # schedules of a database
 AT_ONCE = 100
 REASON = 2000  # characters of what became of a run
+RENEW = "; give it another: swarm schedule resume "  # in the reason of one whose right is over, before its name
 
 log = logging.getLogger(__name__)
 
@@ -167,9 +168,10 @@ class Schedules:
     def _left_out(self, connection: sa.Connection, row: Row, run: Due, *, asked: bool) -> str:
         now = self._db.now(connection)
         if row.until is not None and now >= row.until:
-            return f"the right that was given for it has ended{_RENEW}{row.name}"
+            return f"the right that was given for it has ended{RENEW}{row.name}"
         if row.uses is not None and row.fired >= row.uses:
-            return f"the right that was given for it is used up by {row.fired} tasks{_RENEW}{row.name}"
+            count = "a task" if row.fired == 1 else f"{row.fired} tasks"
+            return f"the right that was given for it is used up by {count}{RENEW}{row.name}"
         if not asked and not due(run.planned, now, row.missed):
             return f"the run of {now - run.planned:.0f} s ago was missed and is left out"
         last = sa.select(tasks.c.state).where(tasks.c.id == row.last_task)
@@ -179,7 +181,7 @@ class Schedules:
         return ""
 
     def _moved_on(self, connection: sa.Connection, row: Row, reason: str, *, asked: bool, **more: object) -> None:
-        spent = _RENEW in reason
+        spent = RENEW in reason
         values = {"reason": reason, **more}
         if not asked:
             values |= {"next": self._next(connection, row)}
@@ -190,9 +192,6 @@ class Schedules:
     def _next(self, connection: sa.Connection, row: Row) -> float | None:
         """From now on, not from the run that was due: what was missed meanwhile makes one run, never a storm."""
         return upcoming(row.cron, row.timezone, self._db.now(connection))
-
-
-_RENEW = "; give it another: swarm schedule resume "
 
 
 def _stop(connection: sa.Connection, name: str, reason: str) -> ScheduleView:

@@ -91,6 +91,17 @@ def test_a_summary_names_what_was_kept_and_why() -> None:
     assert "3 steps" in text
 
 
+@pytest.mark.parametrize(
+    ("state", "stand"),
+    [(TaskState.RUNNING, "running"), (TaskState.QUEUED, "queued"), (TaskState.PAUSED, "paused")],
+)
+def test_an_attempt_without_an_end_stands_as_its_task_does(state: TaskState, stand: str) -> None:
+    ended = Attempt(id="a", task="t1", number=1, tier="f", strategy="agent", started=0.0, ended=1.0, ending="gave_up")
+    last = ended.model_copy(update={"id": "b", "number": 2, "ended": None, "ending": None})
+    lines = [line.split() for line in view.whole(task(state, attempts=(ended, last))) if "attempt " in line]
+    assert [line[2].rstrip(",") for line in lines if line[0] == "attempt"] == ["gave_up", stand]
+
+
 def test_a_bad_end_says_whose_doing_it_was_and_what_it_cost() -> None:
     spent = Spent(steps=3, gpu_seconds=12.5, money=0.25)
     text = "\n".join(view.summary(task(reason="full", failure="model", spent=spent)))

@@ -137,6 +137,20 @@ async def test_it_stops_when_what_the_person_allowed_is_used_up_and_goes_on_with
     assert len(await made(store)) == 3
 
 
+async def test_a_run_that_is_asked_for_and_left_out_is_refused_with_what_can_be_done(
+    store: Store, clock: Clock
+) -> None:
+    await store.schedules.add(hourly(uses=1, until=START + 1e6), "ann")
+    made_now = await planner(store, clock).run_now("tidy")
+    with pytest.raises(TaskError, match="used up by a task") as used_up:
+        await planner(store, clock).run_now("tidy")
+    assert used_up.value.mend == "give it another: swarm schedule resume tidy"
+    await store.schedules.resume("tidy", ScheduleRight(capability="another", until=clock.now + 1e6, uses=5))
+    with pytest.raises(TaskError, match="of the last run is queued") as goes_on:
+        await planner(store, clock).run_now("tidy")
+    assert f"swarm show {made_now.task.id}" in goes_on.value.mend
+
+
 async def test_it_stops_when_the_right_ended(store: Store, clock: Clock) -> None:
     await store.schedules.add(hourly(until=START + 60), "ann")
     clock.now = START + 3600

@@ -11,7 +11,7 @@ from sandbox.types import MIB, Frozen, Limits
 
 MODEL_PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
-    *("/v1/models", "/v1/models/*", "/tokenize", "/detokenize", "/health"),
+    *("/v1/models", "/v1/models/*", "/v1/budget", "/tokenize", "/detokenize", "/health"),
 )
 MODEL_FIELDS = (  # of a request; the session headers are those that the gateway places by
     *("accept", "accept-encoding", "accept-language", "content-type", "user-agent", "openai-*", "anthropic-*"),

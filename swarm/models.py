@@ -79,6 +79,10 @@ class Meter:
             self._held -= tokens
             self._running -= 1
 
+    def left(self) -> str:
+        """As `Account` says."""
+        return f"spent: {self.over}" if self.over else f"left: {self._ledger.left()}"
+
     def answered(self, answered: Answered) -> None:
         """As `Account` says. A refusal that cost nothing is no step."""
         self._calls.append(answered)

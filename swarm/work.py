@@ -58,6 +58,9 @@ class Ledger(Protocol):
     def notice(self, told: int) -> Notice | None:
         """What is newly to be told of what is left, where so many marks were told of before."""
 
+    def left(self) -> str:
+        """What may still be spent, in words."""
+
     def bill(self, call: Counted, guess: int = 0) -> Spent:
         """What a model call cost; ``guess`` are its tokens where the server counted none."""
 

@@ -40,6 +40,9 @@ class Account(Protocol):
         """One request of about so many tokens, for as long as the block runs. Raises RefusedError where nothing is left
         to pay it with."""
 
+    def left(self) -> str:
+        """What it may still pay for, in words, for whoever asks."""
+
     def answered(self, answered: Answered) -> None:
         """A request of this account ended. Called while it is still held."""
 

@@ -20,6 +20,8 @@ from pool.gateway.web import Exchange, GoneError, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
+BUDGET = "/v1/budget"  # of a caller that pays from an account
+WORDS = (b"content-type", b"text/plain; charset=utf-8")
 PAGE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -40,6 +42,8 @@ class Door:
             "/health": ("GET", self._health),
             "/metrics": ("GET", self._metrics),
         }
+        if service.only is not None:
+            self._routes[BUDGET] = ("GET", self._budget)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; whatever goes wrong is told in OpenAI's shape."""
@@ -126,6 +130,11 @@ class Door:
         ready = self._service.ready
         state = "ready" if ready else "draining" if self._service.draining else "no endpoint is alive"
         await exchange.respond(200 if ready else 503, dumps({"status": state}))
+
+    async def _budget(self, exchange: Exchange) -> None:
+        bound = caller_of(self._service, exchange).bound
+        told = bound.account.left() if bound else "nothing is counted"
+        await exchange.respond(200, f"{told}\n".encode(), (WORDS,))
 
     async def _metrics(self, exchange: Exchange) -> None:
         await exchange.respond(200, self._service.metrics.page(), (PAGE,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from swarm.budgets.notices import Notice, notice
+from swarm.budgets.notices import Notice, left, notice
 from swarm.budgets.prices import Counted, Prices, bill
 from swarm.budgets.scopes import Gauge, Standing, gauges, limits_of
 from swarm.budgets.sums import total
@@ -68,6 +68,10 @@ class BudgetLedger:
     def notice(self, told: int) -> Notice | None:
         """What the agent is to be told of what is left, where it was told of so many marks before."""
         return notice(self.gauges(), told)
+
+    def left(self) -> str:
+        """What may still be spent, in words."""
+        return left(self.gauges())
 
     def bill(self, call: Counted, guess: int = 0) -> Spent:
         """What a model call cost, by the price table; see `prices.bill`."""

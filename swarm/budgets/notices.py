@@ -60,6 +60,14 @@ def notice(gauges: Sequence[Gauge], told: int) -> Notice | None:
     return Notice(text, passed, first.share, first.name)
 
 
+def left(gauges: Sequence[Gauge]) -> str:
+    """What may still be spent, in words: of each unit what the limit leaves that is nearest to its end."""
+    least: dict[str, Gauge] = {}
+    for gauge in sorted(gauges, key=lambda each: each.limit - each.used):
+        least.setdefault(gauge.unit, gauge)
+    return ", ".join(_left(least[unit]) for unit in dict.fromkeys(gauge.unit for gauge in gauges))
+
+
 def _left(gauge: Gauge) -> str:
     left = amount(max(0.0, gauge.limit - gauge.used), gauge.unit)
     words = _WORDS.get(gauge.unit, gauge.unit)

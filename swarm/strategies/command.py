@@ -36,6 +36,9 @@ REASON = 400  # characters of why a call failed
 TASK_FILE = ".swarm-task.md"
 _MARK = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _WRITE = 'umask 077 && cat > "$HOME/$1" && printf %s "$HOME"'
+_BUDGET = """\
+This work may take: {left}. Each answer of a model is a turn. Once any of these is spent, no model answers any more and
+the work ends as it is then, so bring it to an end before. What is left: curl -s "$OPENAI_BASE_URL/budget"."""
 _CANNOT_START = {126, 127}
 _QUIET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "CI": "1"}
 
@@ -80,7 +83,7 @@ class CommandAgent:
 
     async def _command(self, work: Work) -> Command:
         """What is run, with the task put where it looks for it."""
-        text = told(work.task, work.test_command, await _heard(work))
+        text = told(work.task, work.test_command, await _heard(work), work.ledger.left())
         write = Command(argv=("/bin/sh", "-c", _WRITE, "sh", TASK_FILE), stdin=text.encode("utf-8", "replace"))
         written = await work.sandbox.run(write)
         if written.exit_code != 0:
@@ -158,13 +161,14 @@ async def _heard(work: Work) -> tuple[str, ...]:
     return tuple(prompts.said(one.author, one.text) for one in messages)
 
 
-def told(task: Task, test_command: str | None, said: tuple[str, ...] = ()) -> str:
-    """The task in words, as an agent is given it, with what was ``said`` to it since."""
+def told(task: Task, test_command: str | None, said: tuple[str, ...] = (), left: str = "") -> str:
+    """The task in words, as an agent is given it, with what was ``said`` to it since and what it may spend."""
     request = task.request
     parts = [f"# {request.title}" if request.title else "", request.instructions.strip()]
     parts.append(f"Look first at: {', '.join(request.paths)}" if request.paths else "")
     parts.append(f"The result is checked with: {test_command}" if test_command else "")
     parts += said
+    parts.append(_BUDGET.format(left=left) if left else "")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -199,7 +203,7 @@ async def _tell(run: _Run) -> None:
         usage = call.usage.model_dump() if call.usage else {}
         cost = facts(call, run.work.ledger.bill(call, call.tokens))
         await run.work.record("model_call", {**who, **usage, "seconds": round(call.seconds, 3), **cost})
-    if notice := run.work.ledger.notice(run.told):  # for people to see: nobody can tell it to an agent of others
+    if notice := run.work.ledger.notice(run.told):  # for people to see: an agent of others has to ask for it
         run.told = notice.passed
         await run.work.record("budget", {**notice.facts(), "noticed": notice.passed})
     if failed:

@@ -26,13 +26,13 @@ class Purse:
     """An account of so many tokens."""
 
     def __init__(self, left: int = 100_000) -> None:
-        self.left = left
+        self.left_over = left
         self.held = 0
         self.told: list[Answered] = []
 
     @contextmanager
     def holding(self, tokens: int) -> Iterator[None]:
-        if self.left <= self.held:
+        if self.left_over <= self.held:
             raise RefusedError(Refusal(403, "nothing is left of the budget", "budget_spent"))
         self.held += tokens
         try:
@@ -40,8 +40,11 @@ class Purse:
         finally:
             self.held -= tokens
 
+    def left(self) -> str:
+        return f"left: {self.left_over} tokens"
+
     def answered(self, answered: Answered) -> None:
-        self.left -= answered.tokens
+        self.left_over -= answered.tokens
         self.told.append(answered)
 
 
@@ -72,6 +75,12 @@ async def ask(here: Handed, method: str, path: str, body: Any = None, **headers:
     writer.close()
     head, _, rest = told.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(rest) if rest.startswith(b"{") else rest
+
+
+async def test_what_is_left_can_be_asked_for_and_costs_nothing() -> None:
+    async with pretend_vllm() as server, handed(server, purse=Purse(7)) as here:
+        assert await ask(here, "GET", "/v1/budget") == (200, b"left: 7 tokens\n")
+        assert (await ask(here, "POST", "/v1/budget", {}))[0] == 405
 
 
 async def test_every_request_is_of_the_bound_session_whatever_it_says() -> None:

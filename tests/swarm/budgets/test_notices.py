@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swarm.budgets.notices import notice, told_before
+from swarm.budgets.notices import left, notice, told_before
 from swarm.budgets.scopes import Gauge
 from swarm.types import Step
 
@@ -35,6 +35,12 @@ def test_the_limit_that_is_nearest_to_its_end_counts_whoever_set_it() -> None:
     assert found.text.startswith(
         "[81% of your money (the day's budget of repository web) is spent; left: 90 turns, 40 tokens, 19"
     )
+
+
+def test_what_is_left_is_told_once_for_each_unit_by_whichever_limit_leaves_least() -> None:
+    day = [gauge(0.9, "user:ann.tokens"), gauge(0.2, "user:ann.money", "money")]
+    assert left([gauge(0.99, "task.steps", "steps"), gauge(0.6), *day]) == "1 turn, 10 tokens, 80 money"
+    assert left([gauge(1.5)]) == "0 tokens"
 
 
 @pytest.mark.parametrize(("used", "limit", "told"), [(1, 3, False), (2, 3, True), (58, 60, True), (59, 60, True)])

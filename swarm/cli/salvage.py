@@ -287,7 +287,8 @@ async def _pruned(settings: Settings, *, yes: bool) -> tuple[tuple[Fate, ...], s
             if yes and store.shared:
                 writer = await stack.enter_async_context(await asyncio.to_thread(Store, settings.daemon.where()))
             pruner = Pruner(shelf, store, ask.merged, writer)
-            mine = [each for each in await shelf.entries() if each.place != "elsewhere"]
+            listed = (*await shelf.entries(), *await shelf.beginnings())
+            mine = [each for each in listed if each.place != "elsewhere"]
             fates = await pruner.plan(settings.salvage, mine)
             gone = {fate.entry.ref for fate in fates if yes and fate.goes and await pruner.go(fate)}
             return fates, gone, pruner.unasked

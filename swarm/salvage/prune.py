@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from swarm.config import SalvageConfig
 from swarm.errors import BrokerError
 from swarm.salvage.entries import TRANSCRIPTS, Entry
-from swarm.salvage.pruning import Fate, Known, fates
+from swarm.salvage.pruning import Fate, Known, fates, needed
 from swarm.salvage.shelf import Shelf
 from swarm.store.store import Store
 from swarm.types import Step, TaskView
@@ -45,9 +45,7 @@ class Pruner:
         entry = fate.entry
         self._said.pop(entry.task, None)
         again = await self._known(entry)
-        if again.state is None or not again.state.final or again.open or again.awaited:
-            return False
-        if fate.merged and not again.merged:
+        if needed(again) or (fate.merged and not again.merged):
             return False
         keeping = self._shelf.keeping(entry.repository)
         wanted = {entry.ref} | ({f"{TRANSCRIPTS}{entry.attempt}"} if entry.kind == "attempt" else set())
@@ -66,24 +64,28 @@ class Pruner:
         view = await self._shelf.view(entry.task)
         if view is None:
             return Known(None)
-        attempt = next((each for each in view.attempts if each.id == entry.attempt), None)
+        whose = [each for each in view.attempts if entry.kind == "fork" or each.id == entry.attempt]
         keeping = self._shelf.keeping(entry.repository)
         return Known(
             state=view.state,
-            open=attempt is not None and attempt.ended is None,
+            open=any(each.ended is None for each in whose),
             merged=await self._is_merged(view, entry),
             ended=view.updated,
             awaited=await self._shelf.awaited(view),
+            only=entry.kind == "fork" and not any(each.salvage for each in whose),
             size=await keeping.weight(entry.commit, entry.base) if entry.commit else entry.size,
         )
 
     async def _is_merged(self, view: TaskView, entry: Entry) -> bool:
         """Whether the forge shows merged what the broker delivered of this very tree, and nothing else in its place.
 
-        gastown PR#1182: a branch was merged, and what it had lost before was cleared away as merged.
+        gastown PR#1182: a branch was merged, and what it had lost before was cleared away as merged. What a fork began
+        with is merged with whatever was delivered of it: its parent's own work has a reference of its own.
         """
-        if entry.kind != "attempt" or not view.commit:
+        if entry.kind == "left" or not view.commit:
             return False
+        if entry.kind == "fork":
+            return await self._told(view.task.id) == view.commit
         commits = delivered(await self._shelf.steps(entry, view), entry.tree)
         return bool(commits) and await self._told(view.task.id) in commits
 

@@ -21,6 +21,7 @@ class Known:
     """What is known of an entry's task. ``merged``: the forge shows merged what was delivered of its tree.
 
     ``awaited`` names unfinished tasks that go on from it, ``ended`` is when the task ended, in seconds since 1970.
+    ``only`` is for what a fork begins with, which has kept no work of its own yet.
     """
 
     state: TaskState | None
@@ -28,6 +29,7 @@ class Known:
     merged: bool = False
     ended: float = 0.0
     awaited: tuple[str, ...] = ()
+    only: bool = False
     size: int = 0
 
 
@@ -51,7 +53,7 @@ def fates(entries: Sequence[Entry], known: Mapping[str, Known], config: SalvageC
 def _fate(entry: Entry, known: Known | None, config: SalvageConfig, now: float) -> Fate:
     if known is None or known.state is None:
         return Fate(entry, goes=False, why="the database does not know its task, so nothing tells that it is finished")
-    if why := _needed(known):
+    if why := needed(known):
         return Fate(entry, goes=False, why=why, size=known.size)
     if known.merged:
         return Fate(entry, goes=True, why="the forge shows it merged", size=known.size, merged=True)
@@ -62,7 +64,7 @@ def _fate(entry: Entry, known: Known | None, config: SalvageConfig, now: float) 
     return Fate(entry, goes=False, why="not merged, and not expired", size=known.size)
 
 
-def _needed(known: Known) -> str:
+def needed(known: Known) -> str:
     """Why it must stay whatever the settings say; empty where nothing needs it."""
     if known.state is None or not known.state.final:
         return f"its task is {known.state.value if known.state else 'unknown'}"
@@ -70,6 +72,8 @@ def _needed(known: Known) -> str:
         return f"its task is {known.state.value}: a person may still have it delivered"
     if known.open:
         return "its attempt has not ended"
+    if known.only:
+        return "its task was forked and has kept no work of its own: it would begin with this again"
     return f"task {known.awaited[0]} goes on from it" if known.awaited else ""
 
 
@@ -92,4 +96,4 @@ def _within(judged: Sequence[Fate], known: Mapping[str, Known], config: SalvageC
 
 
 def _may_go(known: Known | None) -> bool:
-    return known is not None and known.state is not None and not _needed(known)
+    return known is not None and known.state is not None and not needed(known)

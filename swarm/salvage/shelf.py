@@ -5,7 +5,7 @@ Nothing is remembered in between and no daemon is asked, so that it works just w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from sandbox.trees.workspace import Workspace
 from sandbox.types import SealedTree
 from swarm.errors import TaskNotFoundError
 from swarm.salvage import entries
-from swarm.salvage.entries import ABOUT, LEFT, SALVAGE, TRANSCRIPTS, About, Entry
+from swarm.salvage.entries import ABOUT, FORKS, LEFT, SALVAGE, TRANSCRIPTS, About, Entry
 from swarm.store.snapshots import Entry as Snapshot
 from swarm.store.store import Store
 from swarm.types import Step, TaskView
@@ -66,10 +66,20 @@ class Shelf:
             newer = {each.ref: each for each in held}
             listed = [entries.newest(entry, newer.get(entry.ref)) for entry in listed]
             here = {entry.ref for entry in listed}
-            listed += [entry for each in held if each.ref not in here and (entry := entries.of_snapshot(each))]
+            listed += [entry for entry in _elsewhere(held, here) if entry.kind != "fork"]
             known = await self._store.views(None, RECENT)
             listed += entries.known_only(known, {entry.ref for entry in listed})
         return tuple(sorted(listed, key=lambda entry: entry.at, reverse=True))
+
+    async def beginnings(self) -> tuple[Entry, ...]:
+        """What forked tasks begin with: no work of theirs, so it is not among `entries`. Raises WorkspaceError."""
+        listed: list[Entry] = []
+        for folder in sorted(self._folder.glob("*.git")):
+            listed += entries.forks_of(folder.name.removesuffix(".git"), await Keeping(folder).kept(FORKS))
+        if self._store is not None and self._store.shared:
+            here = {entry.ref for entry in listed}
+            listed += [entry for entry in _elsewhere(await self._snapshots(), here) if entry.kind == "fork"]
+        return tuple(listed)
 
     async def told(self, listed: Iterable[Entry]) -> tuple[Entry, ...]:
         """The entries with their task's state and title: from the database, else from their transcripts."""
@@ -162,3 +172,10 @@ class Shelf:
                 break
             found += page
         return found
+
+
+def _elsewhere(held: Iterable[Snapshot], here: Collection[str]) -> Iterator[Entry]:
+    """What the database alone has."""
+    for each in held:
+        if each.ref not in here and (entry := entries.of_snapshot(each)) is not None:
+            yield entry

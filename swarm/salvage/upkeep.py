@@ -185,8 +185,10 @@ class Upkeep:
         ref, base = salvage_ref(name), view.task.request.base_commit
         if not base or await workspace.refs(ref) or not await workspace.has(base):
             return
-        sealed = await workspace.unchanged(base)
-        await workspace.keep(ref, sealed, salvage_words(name))
+        source = entries.source(view, await self._store.steps(view.task.id, attempt=name, limit=10))
+        sealed = await workspace.sealed_at(source) if source else await workspace.unchanged(base)
+        if sealed is not None:
+            await workspace.keep(ref, sealed, salvage_words(name))
 
     async def _whole(self, repository: str) -> frozenset[str]:
         kept = await Keeping(self._folder / f"{repository}.git").kept(TRANSCRIPTS)

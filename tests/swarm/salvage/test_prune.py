@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from swarm.config import SalvageConfig
+from swarm.coordinating.reconciling import find_salvage
 from swarm.errors import BrokerError
 from swarm.salvage.prune import Pruner
 from swarm.salvage.shelf import Shelf
 from swarm.salvage.upkeep import Upkeep
-from swarm.types import TaskState
+from swarm.types import Conclusion, ForkRequest, TaskState
 from tests.swarm.salvage.conftest import git
 
 pytestmark = pytest.mark.slow
@@ -105,6 +108,74 @@ async def test_what_was_taken_up_again_since_it_was_planned_stays(bench: Any, na
         await bench.store.verbs.retry(name)
         assert not await pruner.go(fate)
         assert await shelf.entries() == entries
+
+
+class TestForks:
+    async def forked(self, bench: Any, fixing: Any, name: str) -> str:
+        """A task that gave up, forked; the fork is still queued."""
+        bench.strategies["auto"] = fixing(conclusion=Conclusion(ending="gave_up", summary="no idea"))
+        await bench.submit(name, tier="large")
+        await bench.until(name, TaskState.GAVE_UP)
+        fork = f"{name}-f"
+        grant = await asyncio.to_thread(bench.broker.grant, fork)
+        bench.coordinator._draining = True
+        bench.strategies["auto"] = fixing()
+        await bench.coordinator.fork(name, ForkRequest(task=fork, capability=grant.capability))
+        return fork
+
+    async def test_what_a_fork_begins_with_is_no_work_of_its_own_and_stays_until_that_is_kept(
+        self, bench: Any, fixing: Any, name: str
+    ) -> None:
+        config = SalvageConfig(keep_days=1e-9, keep_bytes=1)
+        async with bench.open() as coordinator:
+            fork = await self.forked(bench, fixing, name)
+            shelf = Shelf(bench.folder / "git", bench.store)
+            (begun,) = await shelf.beginnings()
+            assert (begun.kind, begun.task, begun.ref) == ("fork", fork, f"refs/forks/{fork}")
+            assert begun.ref not in {entry.ref for entry in await shelf.entries()}
+            pruner = Pruner(shelf, bench.store, _asked(None))
+            (fate,) = await pruner.plan(config, [begun])
+            assert (fate.goes, fate.why) == (False, "its task is queued")
+            await coordinator.cancel(fork)
+            bench.offset = 10.0
+            (fate,) = await pruner.plan(config, [begun])
+            assert (fate.goes, "no work of its own" in fate.why) == (False, True)
+            assert not await pruner.go(replace(fate, goes=True))
+            await Upkeep(bench.store, bench.folder / "git").catch_up()
+            await find_salvage(bench.store, [bench.workspace])
+            (fate,) = await pruner.plan(SalvageConfig(), [begun])
+            assert not fate.goes
+            (fate,) = await pruner.plan(SalvageConfig(keep_days=1e-9), [begun])
+            assert fate.goes
+            assert await pruner.go(fate)
+            assert await shelf.beginnings() == ()
+
+    async def test_it_goes_once_the_fork_is_merged(self, bench: Any, fixing: Any, name: str) -> None:
+        async with bench.open():
+            fork = await self.forked(bench, fixing, name)
+        async with bench.open():
+            await bench.until(fork, TaskState.DELIVERED)
+            shelf = Shelf(bench.folder / "git", bench.store)
+            begun = await shelf.beginnings()
+            (stays,) = await Pruner(shelf, bench.store, _asked("f" * 40)).plan(SalvageConfig(), begun)
+            assert not stays.goes
+            pruner = Pruner(shelf, bench.store, _asked(await _commit(bench, fork)))
+            (fate,) = await pruner.plan(SalvageConfig(), begun)
+            assert (fate.goes, fate.why) == (True, "the forge shows it merged")
+            assert await pruner.go(fate)
+            assert await shelf.beginnings() == ()
+
+    async def test_a_fork_that_ends_before_it_begins_leaves_what_it_would_have_begun_with(
+        self, bench: Any, fixing: Any, name: str
+    ) -> None:
+        """It left the bare base, which the next start took for its work."""
+        async with bench.open() as coordinator:
+            fork = await self.forked(bench, fixing, name)
+            (attempt,) = (await coordinator.cancel(fork)).attempts
+            await Upkeep(bench.store, bench.folder / "git").catch_up()
+            begun = await bench.workspace.sealed_at(f"refs/forks/{fork}")
+            left = await bench.workspace.sealed_at(f"refs/salvage/{attempt.id}")
+            assert left.tree == begun.tree != begun.base_tree
 
 
 async def test_resuming_begins_with_exactly_what_the_named_attempt_left(bench: Any, name: str, fixing: Any) -> None:

@@ -32,9 +32,11 @@ settings.load_profile("quick")
 
 
 def pytest_configure() -> None:
-    """A shell starts what it runs in the background deaf to Ctrl-C, and so are all its children; tests send it."""
+    """A shell starts what it runs in the background deaf to Ctrl-C, and nohup deaf to the hangup; tests send both."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@
 Four parts, each on a real store, engine, pool client, broker and agent loop, with paper sandboxes and a pretend model
 in a process of its own (see `coordinator_stage` and `coordinator_model`):
 
-live    1,000 agents at work at a time in one daemon (100 with --quick). cpu_ms_per_step is the processor time of the
+live    1,000 agents at work at a time in one daemon (60 with --quick). cpu_ms_per_step is the processor time of the
         daemon's process, all its threads, through a window in which all agents are at work, over the model calls and
         tool runs that were journaled in it; kib_per_agent what its memory (RSS) grew by from idle, over the agents.
 batch   tasks_per_s: trivial tasks (one turn and the end) from the first submit to the last end. What git and the
@@ -54,7 +54,10 @@ BUDGET = Budget(steps=FOREVER, tokens=2_000_000_000, wall=86_400, attempts=1)
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. ``pace`` is the seconds of a model's answer, ``window`` the seconds of the measure."""
+    """How much is measured. ``pace`` is the seconds of a model's answer, ``window`` the seconds of the measure.
+
+    ``rounds`` are of the store's operations at each number of ``stored`` steps.
+    """
 
     agents: int
     pace: float
@@ -62,6 +65,7 @@ class Plan:
     tasks: int
     workers: int
     stored: tuple[int, ...]
+    rounds: int
 
 
 @dataclass(frozen=True)
@@ -83,9 +87,9 @@ class Live:
 def plan_of(agents: int | None, *, quick: bool) -> Plan:
     """By the command line."""
     if quick:
-        return Plan(agents or 100, 4.0, 10.0, 40, 20, (1_000, 100_000))
+        return Plan(agents or 60, 2.0, 8.0, 20, 10, (1_000, 100_000), 60)
     many = agents or 1000
-    return Plan(many, max(4.0, many / 50), 60.0, 500, 100, (1_000, 100_000, 1_000_000))
+    return Plan(many, max(4.0, many / 50), 60.0, 500, 100, (1_000, 100_000, 1_000_000), 200)
 
 
 # --- what is read of the daemon
@@ -243,7 +247,9 @@ def on(name: str, base: Path, urls: list[str], plan: Plan) -> dict[str, Any]:
         there = coordinator_steps.address(database, "batch") if database else None
         rate = asyncio.run(batch(made(base / f"{name}-batch"), urls, there, plan))
         print(f"{name}: {plan.tasks} trivial tasks, {plan.workers} at a time: {rate} a second", flush=True)
-        growth = asyncio.run(coordinator_steps.measure(made(base / f"{name}-steps"), database, plan.stored))
+        growth = asyncio.run(
+            coordinator_steps.measure(made(base / f"{name}-steps"), database, plan.stored, plan.rounds)
+        )
         print(f"{name}: {json.dumps(growth)}", flush=True)
     return {**asdict(alive), "tasks_per_s": rate, "growth": growth, "growth_1k_to_1m": growth["ratio"]}
 
@@ -257,8 +263,8 @@ def made(folder: Path) -> Path:
 def main() -> int:
     """Measure, tell, judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="100 agents, SQLite, up to 100,000 steps: about a minute")
-    parser.add_argument("--agents", type=int, help="at a time (default 1000; quick: 100)")
+    parser.add_argument("--quick", action="store_true", help="60 agents, SQLite, up to 100,000 steps: under a minute")
+    parser.add_argument("--agents", type=int, help="at a time (default 1000; quick: 60)")
     parser.add_argument("--database", choices=("sqlite", "postgres", "both"), help="default both; quick: sqlite")
     parser.add_argument("--no-peer", action="store_true", help="leave mini-swe-agent out")
     told = parser.parse_args()

@@ -28,7 +28,6 @@ from swarm.store.schema import steps
 from swarm.store.store import Store
 from swarm.types import Budget, TaskRequest
 
-ROUNDS = 200
 TASK, OTHERS = "measured", 1000  # steps of each of the other tasks
 CALL = {  # what a turn of an agent writes
     "endpoint": "a", "model": "pretend", "prompt_tokens": 3000, "completion_tokens": 40, "cached_tokens": 2900,
@@ -88,7 +87,7 @@ def fill(where: Path | Address, attempt: str, stored: int) -> int:
     return FIRST + own - 1
 
 
-async def measure(folder: Path, server: Address | None, stored: tuple[int, ...]) -> dict[str, Any]:
+async def measure(folder: Path, server: Address | None, stored: tuple[int, ...], rounds: int) -> dict[str, Any]:
     """Milliseconds of each operation, medians, by the number of stored steps; and of all, the last's over the first's.
 
     ``server``: None is SQLite.
@@ -101,7 +100,7 @@ async def measure(folder: Path, server: Address | None, stored: tuple[int, ...])
             store = await stack.enter_async_context(Store(where))
             claim = await begun(store, -(-count // 2 // OTHERS))
             lanes.append((count, store, claim, await asyncio.to_thread(fill, where, claim.attempt.id, count)))
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for count, store, claim, last in lanes:
                 for name, operation in operations(store, claim, last):
                     began = time.perf_counter()

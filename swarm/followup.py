@@ -21,7 +21,7 @@ from swarm.errors import BrokerError, IllegalMoveError, StoreError, SwarmError, 
 from swarm.prompts import wanted_of_issue, wanted_of_pull
 from swarm.store.rows import Plan
 from swarm.store.store import Store
-from swarm.types import Frozen, Happening, TaskRequest, TaskState, TaskView
+from swarm.types import INTAKE, Frozen, Happening, TaskRequest, TaskState, TaskView
 
 WAIT = 25.0  # seconds that the broker may keep a question for events
 PAUSE = 0.2  # seconds between two questions, for a broker that does not wait
@@ -29,7 +29,6 @@ LOOK = 1.0  # seconds between two looks at tasks that somebody on the forge wait
 LONGEST = 120.0  # seconds to wait after failures
 TRIES = 8  # of one word on the forge; then the next change is told instead
 MAX_TOLD = 1000  # tasks that are told about at a time
-_FORGE = "forge:"  # begins the key of whatever was asked for on a forge
 
 S = TaskState
 STATES: dict[TaskState, NoteState] = {
@@ -167,7 +166,7 @@ class Followup:
             capability=one.capability,
             base_commit=one.base_commit,
             title=one.title[:200] or None,
-            idempotency_key=f"{_FORGE}{one.repository}:{one.issue}:{one.task}"[:200],
+            idempotency_key=f"{INTAKE}{one.repository}:{one.issue}:{one.task}"[:200],
             task=one.task,
         )
         await self._submit(request)
@@ -195,7 +194,7 @@ class Followup:
             tier=root.request.tier,
             budget=budget,
             title=root.request.title,
-            idempotency_key=f"{_FORGE}{root.id}:{one.number}:{said}",
+            idempotency_key=f"{INTAKE}{root.id}:{one.number}:{said}",
             task=again,
             follows=root.id,
         )
@@ -264,7 +263,7 @@ class Followup:
 
     def tell_again(self, view: TaskView) -> None:
         """A task that was told of as ended has moved after all: whoever asked for it on the forge hears of it."""
-        asked = (view.task.request.idempotency_key or "").startswith(_FORGE)
+        asked = (view.task.request.idempotency_key or "").startswith(INTAKE)
         if asked and view.task.id not in self._memory.told and len(self._memory.told) < MAX_TOLD:
             self._remember(told={**self._memory.told, view.task.id: STATES[S.NEEDS_PERSON]})
 

@@ -13,6 +13,10 @@ Label = Annotated[str, Field(min_length=1, max_length=200)]
 TaskId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 
 
+INTAKE = "forge:"
+"""Begins the idempotency keys of whatever was asked for on a forge; nobody else's do."""
+
+
 class Frozen(BaseModel):
     """Base of the hall's values: immutable, unknown fields refused."""
 

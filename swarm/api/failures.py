@@ -5,6 +5,7 @@ from __future__ import annotations
 import http
 import logging
 import math
+import re
 from typing import Any
 
 from fastapi import Request
@@ -24,13 +25,15 @@ from swarm.errors import (
 )
 from swarm.types import Failure
 
+_NOT_ACCEPTED = "the task is not accepted"
+_HANDED_IN = re.compile(r"POST /v1/(tasks|tasks/[^/]+/fork|schedules)")
 # The first that fits names the answer: status, and what could not be done.
 _ANSWERS: tuple[tuple[type[SwarmError], int, str], ...] = (
     (TaskNotFoundError, 404, "no such task"),
     (ForeignTaskError, 403, "that is not allowed"),
     (KeyReusedError, 422, "the idempotency key is used already"),
     (IllegalMoveError, 409, "that cannot be done now"),
-    (TaskError, 422, "the task is not accepted"),
+    (TaskError, 422, _NOT_ACCEPTED),
     (StoreError, 500, "the daemon's memory fails"),
     (BrokerUnreachableError, 503, "the broker does not answer"),
     (SwarmError, 502, "the daemon cannot do that"),
@@ -72,9 +75,11 @@ async def turned_down(_: Request, error: Exception) -> Response:
     return answer(error)
 
 
-async def refused(_: Request, error: Exception) -> Response:
+async def refused(request: Request, error: Exception) -> Response:
     """An error of the hall."""
     status, what = next((status, what) for kind, status, what in _ANSWERS if isinstance(error, kind))
+    if what == _NOT_ACCEPTED and not _HANDED_IN.fullmatch(f"{request.method} {request.url.path}"):
+        what = "the request is not understood" if request.method == "GET" else "that is not accepted"
     mend = error.mend if isinstance(error, SwarmError) else ""
     return _failure(status, Failure(what=what, why=str(error), mend=mend))
 

@@ -23,7 +23,7 @@ from swarm.api.desk import Caller, CallerOf, Desk
 from swarm.api.failures import Answers
 from swarm.api.streams import Streams
 from swarm.errors import ForeignTaskError, KeyReusedError, TaskError
-from swarm.types import ForkRequest, Step, TaskMessage, TaskRequest, TaskState, TaskView
+from swarm.types import INTAKE, ForkRequest, Step, TaskMessage, TaskRequest, TaskState, TaskView
 
 TASK = "/v1/tasks/{task}"
 EVENTS = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "server-sent events"}
@@ -200,8 +200,12 @@ def _key(header: str | None) -> str | None:
 
 
 def _keyed(wanted: TaskRequest, header: str | None) -> TaskRequest:
-    """The request with its key, whichever way it came. Raises KeyReusedError where the two ways differ."""
-    key = _key(header)
+    """The request with its key, whichever way it came. Raises KeyReusedError where the two ways differ, and TaskError
+    for a key that is not the caller's to take."""
+    key = _key(header) or wanted.idempotency_key
+    if key is not None and key.startswith(INTAKE):
+        why = f"keys that begin with {INTAKE} name what was asked for on a forge"
+        raise TaskError(why, "take a key that begins with something of your own")
     if key is None or wanted.idempotency_key == key:
         return wanted
     if wanted.idempotency_key is not None:

@@ -64,6 +64,16 @@ async def test_a_key_that_is_none_is_refused(house: House, key: str) -> None:
         assert answer.status_code == (422), answer.text
 
 
+@pytest.mark.parametrize("key", ["forge:web:7:t7", "forge:"])
+async def test_a_key_of_what_was_asked_for_on_a_forge_is_nobody_elses_to_take(house: House, key: str) -> None:
+    async with house.open():
+        for answer in (await submit(house, f'"{key}"'), await submit(house, None, idempotency_key=key)):
+            assert answer.status_code == 422
+            assert "asked for on a forge" in answer.json()["why"]
+            assert answer.json()["mend"]
+        assert (await submit(house, f"my-{key}")).status_code == 201
+
+
 async def test_a_hundred_calls_at_once_with_one_key_make_one_task(house: House) -> None:
     async with house.open():
         answers = await asyncio.gather(*(submit(house, "k") for _ in range(40)))

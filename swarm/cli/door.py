@@ -14,9 +14,10 @@ import typer
 
 from swarm.client import DaemonClient
 from swarm.config_file import Loaded, find, load
-from swarm.errors import TaskNotFoundError
+from swarm.errors import ConfigError, TaskNotFoundError
 
 Result = TypeVar("Result")
+TYPED = 1_000_000  # characters of standard input
 
 ConfigOption = Annotated[
     Path | None,
@@ -30,6 +31,28 @@ def _task(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9-]{1,64}", value):
         raise TaskNotFoundError(f"{value!r} is no task's id", "list them with: swarm list")
     return value
+
+
+def _words(value: str | None) -> str | None:
+    """What is said, or with - what standard input says."""
+    return typed("standard input") if value == "-" else value
+
+
+def typed(source: str) -> str:
+    """Standard input, which errors call ``source``. Raises ConfigError."""
+    try:
+        return sys.stdin.read(TYPED)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source}: byte {error.start} is not UTF-8", "send it as UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{source}: {error.strerror or error}", "say it in words, or send it by a pipe") from None
+
+
+def words(help_: str) -> Any:
+    """An argument that is said in words, or with - on standard input."""
+    return typer.Argument(
+        help=f"{help_}; - reads standard input.", callback=_words, metavar="WORDS", show_default=False
+    )
 
 
 TaskArgument = Annotated[

@@ -34,7 +34,7 @@ def add(
     ctx: typer.Context,
     name: Name,
     cron: Annotated[str, typer.Option(help='Minute, hour, day of month, month, day of week, as "30 6 * * 1-5".')],
-    instructions: Annotated[str | None, typer.Argument(help="What to do, in plain words.", show_default=False)] = None,
+    instructions: Annotated[str | None, door.words("What to do, in plain words")] = None,
     repo: Annotated[str | None, typer.Option("--repo", "-r", help="The broker's name of the repository.")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="A task file, see: swarm help task-files.")] = None,
     timezone: Annotated[str, typer.Option(help="Whose clock it runs by, as Europe/Berlin.")] = "UTC",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from json import loads as json_of
 from pathlib import Path
@@ -32,9 +31,7 @@ LIMIT = 1_000_000  # bytes of a task file
 @app.command()
 def submit(
     ctx: typer.Context,
-    instructions: Annotated[
-        str | None, typer.Argument(help="What to do, in plain words; - reads standard input.", show_default=False)
-    ] = None,
+    instructions: Annotated[str | None, door.words("What to do, in plain words")] = None,
     repo: Annotated[str | None, typer.Option("--repo", "-r", help="The broker's name of the repository.")] = None,
     file: Annotated[
         str | None,
@@ -100,7 +97,7 @@ def submit(
     """
     settings = door.loaded(ctx, config).settings
     given = {
-        "instructions": _words(instructions),
+        "instructions": instructions,
         "repository": repo,
         "title": title,
         "base": base,
@@ -141,10 +138,6 @@ def _way(strategy: str | None, agent: str | None) -> str | None:
     return strategy_of(agent)
 
 
-def _words(instructions: str | None) -> str | None:
-    return sys.stdin.read(LIMIT) if instructions == "-" else instructions
-
-
 def read_task(file: str | None, given: Mapping[str, Any]) -> TaskFile:
     """What a task file says, with what the command line says put over it. Raises ConfigError."""
     return merge(_file(file), given, {})
@@ -154,7 +147,7 @@ def _file(name: str | None) -> TaskFile:
     if name is None:
         return TaskFile()
     if name == "-":
-        return _one_task(parse("standard input", sys.stdin.read(LIMIT)))
+        return _one_task(parse("standard input", door.typed("standard input")))
     path = Path(name)
     try:
         with path.open("rb") as file:

@@ -66,9 +66,7 @@ def retry(
 def fork(
     ctx: typer.Context,
     task: TaskArgument,
-    instructions: Annotated[
-        str | None, typer.Argument(help="Said to the agent when it goes on.", show_default=False)
-    ] = None,
+    instructions: Annotated[str | None, door.words("Said to the agent when it goes on")] = None,
     attempt: Annotated[
         str | None, typer.Option(help="Whose work is gone on with; default: the last with any.", show_default=False)
     ] = None,
@@ -104,7 +102,7 @@ def fork(
 def message(
     ctx: typer.Context,
     task: TaskArgument,
-    text: Annotated[str, typer.Argument(help="What to tell it.")],
+    text: Annotated[str, door.words("What to tell it")],
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -35,6 +35,15 @@ def test_a_task_is_paused_told_something_resumed_and_cancelled(swarm: Any) -> No
     assert swarm("pause", task).code == 7
 
 
+def test_what_is_said_to_a_task_may_come_by_standard_input(installation: Any, swarm: Any) -> None:
+    task = submitted(swarm, "hold on")
+    piped = installation.run("message", task, "-", "--json", stdin="mind the file\n")
+    assert piped.code == 0, piped.err
+    assert json.loads(piped.out)["text"].startswith("mind the file")
+    assert installation.run("message", task, "-", stdin="").code == 7
+    assert swarm("cancel", task).code == 0
+
+
 def test_a_retry_brings_a_new_right_along_where_it_is_asked_for(swarm: Any) -> None:
     task = submitted(swarm, "gave_up at once", "--idempotency-key", "verbs-retry")
     assert swarm("follow", task).code == 12

@@ -6,12 +6,15 @@
     async with DaemonClient("https://swarm.example:7420", token=token, ca=Path("ca.pem")) as daemon: ...
 
 Who has no event loop wraps what it does in one function and calls ``asyncio.run`` on it; examples/client.py does.
+
+Long, since it is one method for each route, and what they share: a call is made again and a stream taken up in one way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -23,9 +26,20 @@ from httpx_sse import ServerSentEvent, aconnect_sse
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from swarm.answers import LARGEST_PAGE, PAGE, Change, MessageRequest, Page, ResumeRequest, RetryRequest, TaskFilter
+from swarm.answers import (
+    EXPORTED,
+    LARGEST_PAGE,
+    PAGE,
+    Change,
+    Exported,
+    MessageRequest,
+    Page,
+    ResumeRequest,
+    RetryRequest,
+    TaskFilter,
+)
 from swarm.config_text import meant
-from swarm.errors import DaemonError, SwarmError, TaskError, TaskNotFoundError
+from swarm.errors import ConfigError, DaemonError, SwarmError, TaskError, TaskNotFoundError
 from swarm.scheduling.shown import (
     BatchFault,
     BatchRequest,
@@ -45,6 +59,9 @@ START = "start it with: swarm daemon"
 PATIENCE = 8  # lost connections in a row before `follow` gives up: some 17 seconds, enough for a restart of the daemon
 TRIES = 3  # of a call that may be made twice, when its connection breaks
 LARGEST = 64 * 1024 * 1024  # bytes of an answer
+LARGEST_FILE = 1024 * 1024 * 1024  # bytes of a file
+PIECE = 1024 * 1024  # bytes of it that are written at once
+MAKING = 600.0  # seconds without a byte, while a file is made
 EVERY_TASK = TaskFilter()
 
 _HEALTH = TypeAdapter(DaemonHealth)
@@ -62,6 +79,7 @@ _FAULTS = TypeAdapter(tuple[BatchFault, ...])
 _TASK_TIMES = TypeAdapter(TaskTimes)
 _TIMES = TypeAdapter(FleetTimes)
 _BUDGETS = TypeAdapter(BudgetsView)
+_EXPORTED = TypeAdapter(Exported)
 _COUNTS = TypeAdapter(dict[TaskState, int])
 
 
@@ -151,6 +169,23 @@ class DaemonClient(HttpClient):
     async def diff(self, task: str) -> str:
         """What the last attempt changed, as a unified diff; empty when it changed nothing."""
         return (await self._get(f"/v1/tasks/{task}/diff")).decode("utf-8", "replace")
+
+    async def export(self, task: str, path: Path, attempt: str | None = None) -> Exported:
+        """Write an attempt, the last one where none is named, into a new file of this user's alone, as `swarm export`
+        does. One that comes only in part is taken away again. Raises ConfigError where it cannot be written."""
+        asked = {"attempt": attempt} if attempt else None
+        call = self._http.stream(
+            "GET", f"/v1/tasks/{task}/export", params=asked, timeout=httpx.Timeout(30.0, read=MAKING)
+        )
+        try:
+            async with call as answer:
+                if not answer.is_success:
+                    raise _refused(answer.status_code, await _bounded(answer))
+                facts = _read(_EXPORTED, answer.headers.get(EXPORTED, "").encode())
+                await _written(path, answer)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        return facts
 
     async def follow(self, task: str, after: int = 0) -> AsyncGenerator[Step]:
         """Journal lines as they are written, until the task is final. A lost connection is taken up where it broke.
@@ -392,6 +427,28 @@ async def _bounded(response: httpx.Response) -> bytes:
         if len(told) > LARGEST:
             raise DaemonError(f"the daemon's answer is larger than {LARGEST} bytes", "ask for less at a time")
     return bytes(told)
+
+
+async def _written(path: Path, answer: httpx.Response) -> None:
+    """Put an answer's body into a new file. Raises ConfigError, and DaemonError for one beyond all measure."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        mend = "name another one" if isinstance(error, FileExistsError) else "see whether you may write there"
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", mend) from error
+    whole = False
+    try:
+        with open(handle, "wb") as file:  # noqa: ASYNC230, PTH123 - it is open, and written to in a thread
+            async for piece in answer.aiter_bytes(PIECE):
+                if file.tell() + len(piece) > LARGEST_FILE:
+                    raise DaemonError(f"the daemon's file is larger than {LARGEST_FILE} bytes", "look at its log")
+                await asyncio.to_thread(file.write, piece)
+        whole = True
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", "see how full the disk is") from error
+    finally:
+        if not whole:
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - at the end of it all
 
 
 def _leaving() -> bool:

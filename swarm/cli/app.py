@@ -140,6 +140,7 @@ _MENDS: tuple[tuple[type[Exception], str], ...] = (
     (PoolConfigError, "see each server with: swarm pool status"),
     (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
     (ImageError, "what an image may be is in docs/sandbox-images.md"),
+    (ReplayError, "what can be replayed, and where, is in docs/replay.md"),
     (SandboxError, "see what this machine can keep with: swarm sandbox doctor"),
 )
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from swarm.cli.clean import clean
 from swarm.cli.exits import Code
 
+WIDE = 48  # characters of a cell that the others of its column are aligned to
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -85,8 +86,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines with aligned columns and no trailing blanks."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    """Rows as lines with aligned columns and no trailing blanks; a cell that is wider than most moves its row alone."""
+    fitting = [[len(row[place]) for row in rows if len(row[place]) <= WIDE] for place in range(len(rows[0]))]
+    widths = [max(sizes, default=0) for sizes in fitting]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 

@@ -19,6 +19,21 @@ LARGEST_PAGE = 1000
 FURTHEST = 10**15 - 1  # of a journal's lines and of all moves: what a cursor may name
 
 
+EXPORTED = "swarm-exported"
+"""The header that goes with an exported attempt."""
+
+
+class Exported(Frozen):
+    """What is to be known of a file that an attempt was written into. ``struck`` counts what looked like a secret."""
+
+    attempt: str
+    bytes: int
+    struck: int = 0
+    unknown_secrets: tuple[str, ...] = Field(
+        default=(), description="secrets of the settings that were not to be had there, and so not looked for"
+    )
+
+
 class Page(Frozen, Generic[T]):
     """Some of many. ``next`` is handed back as ``cursor`` to get those that follow; None where there are none."""
 

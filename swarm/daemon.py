@@ -80,6 +80,7 @@ class Daemon:
             servers=made.pool,
             tokens=_tokens(made.settings.daemon),
             hosts=made.settings.daemon.tcp.hosts if made.settings.daemon.tcp else (),
+            export=made.export,
         )
 
     @property
@@ -96,7 +97,9 @@ class Daemon:
             await preflight.once()
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
             following = self._following(preflight)
-            log.info("listening at %s as process %d", self._house.settings.daemon.socket, os.getpid())
+            config = self._house.settings.daemon
+            doors_told = f"{config.socket} and {config.tcp.address}" if config.tcp else str(config.socket)
+            log.info("listening at %s as process %d", doors_told, os.getpid())
             await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
             following.cancel()
             self._desk.closing.set()

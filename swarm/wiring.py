@@ -33,6 +33,7 @@ from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec, SelfTest
 from swarm import acceptance
 from swarm.agents import agent_of, known_agents
+from swarm.answers import Exported
 from swarm.attempt import AttemptRun, Parts
 from swarm.awaiting import Awaiting
 from swarm.config import RepositoryConfig, Settings, secrets_known
@@ -49,9 +50,11 @@ from swarm.models import Models
 from swarm.planner import Planner
 from swarm.preflight import Ground as Footing
 from swarm.preflight import Preflight
+from swarm.replay.exporting import exported
 from swarm.replay.replayer import REPLAYED, Means
 from swarm.rescue import Rescuer
 from swarm.rooms import Rooms
+from swarm.salvage.shelf import Shelf
 from swarm.salvage.upkeep import Upkeep
 from swarm.scheduling.facts import Rules
 from swarm.shown import BrokerView, EndpointView, SandboxView
@@ -106,6 +109,11 @@ class House:
             if sealed is not None:
                 return await workspace.diff(sealed.base, sealed.tree)
         return ""
+
+    async def export(self, wanted: str) -> tuple[Exported, bytes]:
+        """An attempt as one file, and what is to be known of it. Raises TaskNotFoundError, ReplayError, StoreError."""
+        shelf = Shelf(self.settings.daemon.state / "git", self.store)
+        return await exported(self.store, shelf, self.settings, os.environ, wanted)
 
     def followup(self) -> Followup | None:
         """What listens to the forges; None where the settings want nothing to start from there."""

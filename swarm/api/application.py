@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from swarm.api import failures, fleet, pool, queue, spending, tasks
+from swarm.api import exports, failures, fleet, pool, queue, spending, tasks
 from swarm.api.desk import Desk
 from swarm.api.failures import Turned
 from swarm.api.guard import Guard
@@ -51,6 +51,7 @@ def described(desk: Desk) -> FastAPI:
     streams = Streams(desk)
     return framed(
         tasks.routes(desk, streams),
+        exports.routes(desk),
         fleet.routes(desk, streams),
         pool.routes(desk.servers),
         queue.routes(desk),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from swarm.answers import Role
+from swarm.answers import Exported, Role
 from swarm.api.pool import Servers
 from swarm.api.tokens import Tokens
 from swarm.config_door import TokenConfig
@@ -25,7 +25,8 @@ class Desk:
     """Everything that the routes use. ``closing`` ends open streams, so that the server can stop.
 
     ``metrics`` makes the page for Prometheus. ``tokens`` are the rights of callers over TCP; without any, only the unix
-    socket is answered. ``hosts`` are the names by which the daemon may be called there.
+    socket is answered. ``hosts`` are the names by which the daemon may be called there. ``export`` makes
+    the file of a task or an attempt.
     """
 
     store: Store
@@ -39,6 +40,7 @@ class Desk:
     servers: Servers | None = None
     tokens: Tokens | None = None
     hosts: tuple[str, ...] = ()
+    export: Callable[[str], Awaitable[tuple[Exported, bytes]]] | None = None
 
     def lets_in(self, caller: Caller) -> bool:
         """Whether a caller may still look: its token may have been revoked since it came in."""

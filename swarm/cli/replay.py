@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from pathlib import Path
@@ -11,19 +10,22 @@ from typing import Annotated
 import typer
 
 from sandbox.errors import WorkspaceError
+from swarm.answers import Exported
 from swarm.cli import door, screen, view
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
-from swarm.cli.salvage import opened, require_readable
+from swarm.cli.salvage import opened, readable, require_readable
 from swarm.cli.sandbox.given import settings_of
-from swarm.config import RepositoryConfig, Settings, secrets_known, secrets_missing
+from swarm.client import DaemonClient
+from swarm.config import RepositoryConfig, Settings
 from swarm.errors import ReplayError
 from swarm.replay import bundle
+from swarm.replay.exporting import exported
 from swarm.replay.making import ground_of, recording
 from swarm.replay.record import Recording
 from swarm.replay.replayer import Replayer
 from swarm.replay.verdict import Verdict, told
-from swarm.telemetry.redaction import Redactor
+from swarm.salvage.entries import task_of
 from swarm.wiring import replaying
 
 app = typer.Typer()
@@ -39,25 +41,19 @@ def export(
 ) -> None:
     """Write an attempt into one file: its journal without secrets, the base's files, and what it came to."""
     settings = door.loaded(ctx, config).settings
-    recorded, objects = door.run(_recorded(settings, wanted, clean=True))
-    content = bundle.packed(recorded, objects)
-    path = out or Path(f"{recorded.attempt.id}.tar.gz")
-    bundle.write(path, content)
-    missing = secrets_missing(settings, os.environ)
-    facts = {"file": str(path), "bytes": len(content), "attempt": recorded.attempt.id, "struck": recorded.struck}
-    facts |= {"unknown_secrets": list(missing)}
-    if missing:
+    path, facts = door.run(_exported(settings, wanted, out) if readable(settings) else _asked(settings, wanted, out))
+    if missing := facts.unknown_secrets:
         screen.hint(
             f"WARNING: secrets that this user does not have were not looked for: {', '.join(missing)}. They may stand "
             "in the file. Give it to nobody; export again with these set, as where the daemon is started"
         )
     if json:
-        screen.document(facts)
+        screen.document({"file": str(path)} | facts.model_dump(mode="json"))
         return
-    screen.say(f"{path} holds attempt {recorded.attempt.id} ({len(content)} bytes)")
+    screen.say(f"{path} holds attempt {facts.attempt} ({facts.bytes} bytes)")
     screen.hint("it holds the repository's files as they were: give it to nobody who may not see those")
-    if recorded.struck:
-        places = view.many(recorded.struck, "place")
+    if facts.struck:
+        places = view.many(facts.struck, "place")
         screen.hint(f"what looked like a secret was struck out in {places}; a replay may differ there")
 
 
@@ -84,7 +80,7 @@ def replay(
         known = _known(settings, known_as) if known_as else RepositoryConfig()
     else:
         settings = door.loaded(ctx, config).settings
-        recorded, objects = door.run(_recorded(settings, what, clean=False))
+        recorded, objects = door.run(_recorded(settings, what))
         own = recorded.task.request.repository
         known = _known(settings, known_as) if known_as else settings.repositories.get(own, RepositoryConfig())
     _warn(settings, recorded, known, network=network)
@@ -97,16 +93,30 @@ def replay(
         raise typer.Exit(Code.NOT_WHOLE if verdict.alike else Code.DIFFERENT)
 
 
-async def _recorded(settings: Settings, wanted: str, *, clean: bool) -> tuple[Recording, bytes]:
+async def _exported(settings: Settings, wanted: str, out: Path | None) -> tuple[Path, Exported]:
+    async with opened(settings, needed=True) as (shelf, store):
+        assert store is not None  # noqa: S101 - it is needed; this tells mypy
+        facts, content = await exported(store, shelf, settings, os.environ, wanted)
+    path = out or Path(f"{facts.attempt}.tar.gz")
+    bundle.write(path, content)
+    return path, facts
+
+
+async def _asked(settings: Settings, wanted: str, out: Path | None) -> tuple[Path, Exported]:
+    """The daemon's own, for users who may not look into its folder."""
+    task, number = task_of(wanted)
+    async with DaemonClient(settings.daemon.socket) as client:
+        found = await client.task(task if number else wanted)
+        attempt = wanted if number else found.attempts[-1].id if found.attempts else None
+        path = out or Path(f"{attempt or found.task.id}.tar.gz")
+        return path, await client.export(found.task.id, path, attempt)
+
+
+async def _recorded(settings: Settings, wanted: str) -> tuple[Recording, bytes]:
     require_readable(settings)
     async with opened(settings, needed=True) as (shelf, store):
         assert store is not None  # noqa: S101 - it is needed; this tells mypy
-        recorded, objects = await recording(store, shelf, settings, wanted)
-        capability = (await store.task(recorded.task.id)).request.capability
-    if not clean:
-        return recorded, objects
-    redactor = Redactor({*secrets_known(settings, os.environ), *([capability] if capability else [])})
-    return await asyncio.to_thread(bundle.redacted, recorded, redactor), objects
+        return await recording(store, shelf, settings, wanted)
 
 
 def _known(settings: Settings, name: str) -> RepositoryConfig:

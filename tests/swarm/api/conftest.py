@@ -14,6 +14,7 @@ import httpx
 import pytest
 import trustme
 
+from swarm.answers import Exported
 from swarm.api.application import application
 from swarm.api.desk import Desk
 from swarm.api.tokens import Tokens
@@ -117,6 +118,12 @@ async def diff(_: TaskView) -> str:
     return "--- a\n+++ b\n"
 
 
+async def export(wanted: str) -> tuple[Exported, bytes]:
+    """A file that says whose it is."""
+    content = f"the file of {wanted}".encode()
+    return Exported(attempt=f"{wanted}-1-ab12", bytes=len(content), struck=2, unknown_secrets=("a.key (KÖY)",)), content
+
+
 async def keep(stand: Stand, task: str) -> Beginning:
     """The work that a fork begins with, as if it had been kept."""
     return Beginning(f"refs/forks/{task}", "1" * 40, stand.tree or "", b"PACK")
@@ -133,7 +140,9 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
         tokens = Tokens((), tmp_path / "tokens.json")
         still: Any = Still(store, keep)
-        desk = Desk(store, still, plan, diff, lambda: HEALTH, status, tokens=tokens, hosts=("swarm.example",))
+        desk = Desk(
+            store, still, plan, diff, lambda: HEALTH, status, tokens=tokens, hosts=("swarm.example",), export=export
+        )
         yield House(tmp_path, desk)
 
 

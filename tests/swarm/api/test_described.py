@@ -20,7 +20,7 @@ from tests.swarm.api.conftest import LONG, House, request
 
 pytestmark = pytest.mark.slow
 
-TALKED = {"text/event-stream", "text/x-diff", "text/plain"}
+TALKED = {"text/event-stream", "text/x-diff", "text/plain", "application/gzip"}
 
 
 @pytest.fixture
@@ -109,6 +109,7 @@ GOOD = [
     ("GET", "/v1/tasks/one", None),
     ("GET", "/v1/tasks/one/steps", None),
     ("GET", "/v1/tasks/one/diff", None),
+    ("GET", "/v1/tasks/one/export", None),
     ("GET", "/v1/tasks/one/messages", None),
     ("POST", "/v1/tasks/one/messages", {"text": "mind the tests"}),
     ("POST", "/v1/tasks/one/pause", None),

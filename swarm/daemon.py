@@ -98,8 +98,8 @@ class Daemon:
             working = asyncio.create_task(self._house.coordinator.run(), name="coordinator")
             following = self._following(preflight)
             config = self._house.settings.daemon
-            doors_told = f"{config.socket} and {config.tcp.address}" if config.tcp else str(config.socket)
-            log.info("listening at %s as process %d", doors_told, os.getpid())
+            where = f"{config.socket} and {config.tcp.address}" if config.tcp else str(config.socket)
+            log.info("listening at %s as process %d", where, os.getpid())
             await asyncio.wait({answering, working}, return_when=asyncio.FIRST_COMPLETED)
             following.cancel()
             self._desk.closing.set()

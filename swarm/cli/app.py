@@ -13,21 +13,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from pool.errors import EmbeddedError, NoEndpointError, PoolConfigError, PoolError
-from sandbox.errors import ImageError, SandboxError
+from pool.errors import PoolError
+from sandbox.errors import SandboxError
 from swarm.cli import screen
 from swarm.cli.crash import keep
-from swarm.cli.exits import Code, short
-from swarm.errors import (
-    BrokerError,
-    ConfigError,
-    DaemonError,
-    ReplayError,
-    RepositoryNotFoundError,
-    SwarmError,
-    TaskError,
-    TaskNotFoundError,
-)
+from swarm.cli.exits import Code, code_of, parted, short
+from swarm.errors import SwarmError
 
 
 class Entry(NamedTuple):
@@ -43,6 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "submit": Entry("submit", "Hand in a task.", _TASKS),
     "cancel": Entry("tasks", "Stop a task; what it left is kept.", _TASKS),
     "pause": Entry("verbs", "Stop working on a task for now.", _TASKS),
+    "priority": Entry("verbs", "Give a task in the queue another priority.", _TASKS),
     "resume": Entry("verbs", "Go on with a paused task.", _TASKS),
     "retry": Entry("verbs", "Put a task that ended badly back into the queue.", _TASKS),
     "fork": Entry("verbs", "A new task that goes on from where another stood.", _TASKS),
@@ -134,17 +126,6 @@ def swarm(
 
 
 # For errors of the rooms below, which know what is wrong but not which command shows more.
-_MENDS: tuple[tuple[type[Exception], str], ...] = (
-    (EmbeddedError, "see what the embedded model needs with: swarm pool doctor"),
-    (NoEndpointError, "see what is wrong with each server with: swarm pool doctor"),
-    (PoolConfigError, "see each server with: swarm pool status"),
-    (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
-    (ImageError, "what an image may be is in docs/sandbox-images.md"),
-    (ReplayError, "what can be replayed, and where, is in docs/replay.md"),
-    (SandboxError, "see what this machine can keep with: swarm sandbox doctor"),
-)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Every error is shown on one screen, none as a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -154,46 +135,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _flushed(end.code if isinstance(end.code, int) else Code.OK if end.code is None else Code.FAULT)
     except (SwarmError, PoolError, SandboxError) as error:
         code = code_of(error)
-        screen.failure(*_parted(error), code, as_json="--json" in words)
+        screen.failure(*parted(error), code, as_json="--json" in words)
         return _flushed(code)
     except Exception as error:  # noqa: BLE001  # the last door: a traceback goes to a file, never to a person
         _unexpected(error, as_json="--json" in words)
         return _flushed(Code.UNEXPECTED)
     return _flushed(Code.OK)
-
-
-def _parted(error: Exception) -> tuple[str, str]:
-    """What is wrong, and the mend; pool and sandbox say both in one line, the mend last."""
-    text = str(error)
-    what, _, mend = text.rpartition("; ")
-    if isinstance(error, PoolConfigError) and what and "\n" not in text:
-        return what, mend
-    if isinstance(error, SandboxError) and "\n" not in text and mend.startswith("mend: "):
-        return what, mend.removeprefix("mend: ")
-    return text, _mend(error)
-
-
-def _mend(error: Exception) -> str:
-    told: str = getattr(error, "mend", "")
-    usual = (mend for kind, mend in _MENDS if isinstance(error, kind))
-    return told or next(usual, "swarm doctor examines the whole installation")
-
-
-def code_of(error: Exception) -> Code:
-    """The exit code of an error that has a name."""
-    kinds: tuple[tuple[type[Exception], Code], ...] = (
-        (ConfigError, Code.CONFIG),
-        (DaemonError, Code.DAEMON),
-        (BrokerError, Code.BROKER),
-        (ReplayError, Code.CANNOT_REPLAY),
-        (TaskNotFoundError, Code.NOT_FOUND),
-        (RepositoryNotFoundError, Code.NOT_FOUND),
-        (TaskError, Code.TASK),
-        (PoolConfigError, Code.CONFIG),
-        (PoolError, Code.POOL),
-        (SandboxError, Code.SANDBOX),
-    )
-    return next((code for kind, code in kinds if isinstance(error, kind)), Code.FAULT)
 
 
 def _flushed(code: int) -> int:

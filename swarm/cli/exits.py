@@ -1,9 +1,20 @@
-"""Exit codes: one number a kind of ending, the same in the help, the documentation and the program."""
+"""Exit codes: one number a kind of ending, the same in the help, the documentation and the program; and the mends."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
+from pool.errors import EmbeddedError, NoEndpointError, PoolConfigError, PoolError
+from sandbox.errors import ImageError, SandboxError
+from swarm.errors import (
+    BrokerError,
+    ConfigError,
+    DaemonError,
+    ReplayError,
+    RepositoryNotFoundError,
+    TaskError,
+    TaskNotFoundError,
+)
 from swarm.types import TaskState
 
 
@@ -66,6 +77,17 @@ MEANINGS: dict[Code, str] = {
 }
 
 
+_MENDS: tuple[tuple[type[Exception], str], ...] = (
+    (EmbeddedError, "see what the embedded model needs with: swarm pool doctor"),
+    (NoEndpointError, "see what is wrong with each server with: swarm pool doctor"),
+    (PoolConfigError, "see each server with: swarm pool status"),
+    (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
+    (ImageError, "what an image may be is in docs/sandbox-images.md"),
+    (ReplayError, "what can be replayed, and where, is in docs/replay.md"),
+    (SandboxError, "see what this machine can keep with: swarm sandbox doctor"),
+)
+
+
 def of_state(state: TaskState) -> Code:
     """The exit code of a task that was waited for; one that still goes on counts as done."""
     return Code.OK if state is TaskState.DELIVERED or not state.final else Code[state.name]
@@ -79,3 +101,37 @@ def table() -> str:
 def short() -> str:
     """All codes in a few words, for the foot of the help."""
     return ", ".join(f"{code.value} {code.name.lower()}" for code in Code)
+
+
+def code_of(error: Exception) -> Code:
+    """The exit code of an error that has a name."""
+    kinds: tuple[tuple[type[Exception], Code], ...] = (
+        (ConfigError, Code.CONFIG),
+        (DaemonError, Code.DAEMON),
+        (BrokerError, Code.BROKER),
+        (ReplayError, Code.CANNOT_REPLAY),
+        (TaskNotFoundError, Code.NOT_FOUND),
+        (RepositoryNotFoundError, Code.NOT_FOUND),
+        (TaskError, Code.TASK),
+        (PoolConfigError, Code.CONFIG),
+        (PoolError, Code.POOL),
+        (SandboxError, Code.SANDBOX),
+    )
+    return next((code for kind, code in kinds if isinstance(error, kind)), Code.FAULT)
+
+
+def parted(error: Exception) -> tuple[str, str]:
+    """What is wrong, and the mend; pool and sandbox say both in one line, the mend last."""
+    text = str(error)
+    what, _, mend = text.rpartition("; ")
+    if isinstance(error, PoolConfigError) and what and "\n" not in text:
+        return what, mend
+    if isinstance(error, SandboxError) and "\n" not in text and mend.startswith("mend: "):
+        return what, mend.removeprefix("mend: ")
+    return text, _mend(error)
+
+
+def _mend(error: Exception) -> str:
+    told: str = getattr(error, "mend", "")
+    usual = (mend for kind, mend in _MENDS if isinstance(error, kind))
+    return told or next(usual, "swarm doctor examines the whole installation")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sqlite3
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,8 @@ from alembic.script import ScriptDirectory
 
 from swarm.errors import StoreError
 from swarm.store.schema import VERSION, keep_private, metadata
+
+log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent / "migrations"
 _FIRST = "0001"  # what a file of before there were revisions holds
@@ -48,6 +51,7 @@ def migrate(connection: sa.Connection, name: str, path: Path | None = None) -> N
         _make(connection)
         here.stamp(_scripts(), "head")
     else:
+        log.info("the database %s is brought from revision %s to %s", name, found, head)
         if path:
             _keep_copy(path, found)
         here.stamp(_scripts(), found)

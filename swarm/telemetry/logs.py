@@ -15,6 +15,7 @@ from typing import Literal, TextIO
 from swarm.telemetry.redaction import Redactor
 from swarm.telemetry.spans import trace_id
 
+_BUSY = ("httpx", "alembic", "uvicorn.error")  # what they say at info, the daemon says itself or nobody needs
 LONGEST = 20_000  # characters of one line's message; a model's output may be in it
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -90,7 +91,8 @@ def configure(
     handler.setFormatter(JsonFormatter(redactor, host) if form == "json" else TextFormatter(redactor))
     root.addHandler(handler)
     root.setLevel(level.upper())
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for name in _BUSY:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _clean(text: str) -> str:

@@ -210,6 +210,26 @@ def test_a_daemon_that_answers_nonsense_is_named(swarm, tmp_path: Path) -> None:
     shown_well(ran, 4, "the daemon's answer is not understood", "the same version on both sides")
 
 
+@pytest.mark.slow
+def test_a_daemon_that_cannot_start_says_so_as_it_says_all_else(installation, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    toml = f"""
+[daemon]
+state = "{tmp_path}/file/state"
+[[pool.endpoints]]
+name = "box"
+url = "http://127.0.0.1:9"
+[telemetry]
+log_format = "json"
+"""
+    (tmp_path / "swarm.toml").write_text(toml)
+    ran = installation.run("daemon", "-c", str(tmp_path / "swarm.toml"))
+    lines = [json.loads(line) for line in ran.err.splitlines()]
+    assert ran.code in {3, 4}
+    assert [line["level"] for line in lines] == ["critical"]
+    assert "; mend: " in lines[0]["message"]
+
+
 def test_a_fault_of_our_own_goes_to_a_log(installation) -> None:
     script = (
         "import sys\nfrom swarm.cli import app\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swarm.cli.app import _parted
+from swarm.cli.exits import parted
 from swarm.cli.screen import WIDE, columns
 from swarm.errors import ReplayError
 
@@ -18,6 +18,6 @@ def test_cells_that_most_are_as_wide_as_are_aligned() -> None:
 
 
 def test_a_replay_that_cannot_be_is_mended_by_what_is_written_of_replays() -> None:
-    what, mend = _parted(ReplayError("an older version worked on it"))
+    what, mend = parted(ReplayError("an older version worked on it"))
     assert what == "an older version worked on it"
     assert "docs/replay.md" in mend

@@ -101,6 +101,12 @@ class ResumeRequest(Frozen):
     )
 
 
+class PriorityRequest(Frozen):
+    """Which priority a task is to have from now on."""
+
+    priority: int = Field(ge=0, le=100, description="larger is sooner, as in a task's request")
+
+
 class MessageRequest(Frozen):
     """What a person tells a running agent."""
 

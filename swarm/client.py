@@ -34,6 +34,7 @@ from swarm.answers import (
     Exported,
     MessageRequest,
     Page,
+    PriorityRequest,
     ResumeRequest,
     RetryRequest,
     TaskFilter,
@@ -212,6 +213,10 @@ class DaemonClient(HttpClient):
     async def pause(self, task: str) -> TaskView:
         """Stop working on a task for now, its work kept; its place is given to others."""
         return await self._verb(task, "pause")
+
+    async def prioritise(self, task: str, priority: int) -> TaskView:
+        """Give a queued task another priority, and with it another place. Raises TaskError for any other."""
+        return await self._verb(task, "priority", _meant(PriorityRequest, priority=priority))
 
     async def resume(self, task: str, attempt: str | None = None) -> TaskView:
         """Go on with a paused task where it stood, or with one that ended badly, from what ``attempt`` left."""

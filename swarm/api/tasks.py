@@ -15,6 +15,7 @@ from swarm.answers import (
     MessageRequest,
     Page,
     PageQuery,
+    PriorityRequest,
     ResumeRequest,
     RetryRequest,
     TaskFilter,
@@ -66,6 +67,7 @@ def routes(desk: Desk, streams: Streams) -> APIRouter:
     add(f"{TASK}/pause", door.pause_task, methods=["POST"])
     add(f"{TASK}/resume", door.resume_task, methods=["POST"])
     add(f"{TASK}/retry", door.retry_task, methods=["POST"])
+    add(f"{TASK}/priority", door.prioritise_task, methods=["POST"])
     add(f"{TASK}/fork", door.fork_task, methods=["POST"], status_code=201, responses=both)
     add(f"{TASK}/messages", door.message_task, methods=["POST"], status_code=201)
     add(f"{TASK}/messages", door.list_messages, methods=["GET"])
@@ -137,6 +139,12 @@ class TaskDoor:
     async def pause_task(self, task: TaskOf, caller: CallerOf) -> TaskView:
         """Stop working on a task for now, its work kept; its place is given to others. A paused one stays paused."""
         return await self._desk.coordinator.pause(await self._moved(task, caller))
+
+    async def prioritise_task(self, task: TaskOf, wanted: PriorityRequest, caller: CallerOf) -> TaskView:
+        """Give a task that waits in the queue another priority, and with it another place; the same again changes
+        nothing. 409 for one that does not wait any more."""
+        moved = await self._moved(task, caller)
+        return await self._desk.coordinator.prioritise(moved, wanted.priority, caller.name)
 
     async def resume_task(self, task: TaskOf, caller: CallerOf, wanted: ResumeRequest | None = None) -> TaskView:
         """Go on with a paused task where it stood, or with one that ended badly, from an attempt that is named."""

@@ -31,6 +31,18 @@ def pause(ctx: typer.Context, task: TaskArgument, config: ConfigOption = None, j
 
 
 @app.command()
+def priority(
+    ctx: typer.Context,
+    task: TaskArgument,
+    number: Annotated[int, typer.Argument(min=0, max=100, help="Larger is sooner; a point is worth a minute.")],
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Give a task that waits in the queue another priority, and with it another place."""
+    _answer(door.ask(door.daemon(ctx, config), lambda client: client.prioritise(task, number)), json=json)
+
+
+@app.command()
 def resume(ctx: typer.Context, task: TaskArgument, config: ConfigOption = None, json: JsonOption = False) -> None:
     """Go on with a paused task where it stood."""
     _answer(door.ask(door.daemon(ctx, config), lambda client: client.resume(task)), json=json)

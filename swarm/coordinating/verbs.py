@@ -79,6 +79,10 @@ class Verbs(ABC):
             await self.park(view.task.id)
         return await self._store.view(view.task.id)
 
+    async def prioritise(self, task: str, priority: int, author: str = "") -> TaskView:
+        """Give a queued task another priority; the same again changes nothing. Raises IllegalMoveError for others."""
+        return await self._store.verbs.prioritise(task, priority, author)
+
     async def resume(self, task: str, attempt: str | None = None) -> TaskView:
         """Let a paused task go on where it stood, or one that ended badly. Raises IllegalMoveError and TaskError."""
         view = await self._store.verbs.resume(task, attempt)

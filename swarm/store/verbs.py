@@ -118,6 +118,25 @@ class Verbs:
 
         return await self._db.do(act, ring=lambda view: view.task.id)
 
+    async def prioritise(self, task: str, priority: int, author: str = "") -> TaskView:
+        """Give a queued task another priority, and with it another place. Raises IllegalMoveError for any other."""
+
+        def act(connection: sa.Connection) -> TaskView:
+            row = rows.locked(connection, task)
+            if S(row.state) is not S.QUEUED:
+                why = f"task {row.id} is {row.state}; only one that waits in the queue takes another priority"
+                raise IllegalMoveError(why, f"see it: swarm show {row.id}")
+            if row.priority != priority:
+                # Moved and not computed anew: what was stopped in the middle stays before all that has not begun.
+                moved = rows.rank(0.0, priority) - rows.rank(0.0, row.priority)
+                values = {"priority": priority, "rank": row.rank + moved}
+                connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
+                said = {"text": f"priority {row.priority} became {priority}"} | ({"author": author} if author else {})
+                self._db.note(connection, row.id, "note", said)
+            return views.one(connection, row.id)
+
+        return await self._db.do(act, ring=lambda view: view.task.id)
+
     async def resume(self, task: str, attempt: str | None = None) -> TaskView:
         """Let a paused task go on where it stood, or one that ended badly, its budget then granted once more.
 

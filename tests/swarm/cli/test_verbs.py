@@ -35,6 +35,19 @@ def test_a_task_is_paused_told_something_resumed_and_cancelled(swarm: Any) -> No
     assert swarm("pause", task).code == 7
 
 
+def test_only_what_waits_takes_another_priority(swarm: Any) -> None:
+    task = submitted(swarm, "hold on")
+    assert swarm("pause", task).code == 0
+    refused = swarm("priority", task, "80")
+    assert refused.code == 7
+    assert "only one that waits in the queue" in refused.err
+    assert swarm("priority", task, "101").code == 2
+    waits = submitted(swarm, "deliver later", "--needs", task)
+    assert [swarm("priority", waits, "80").code for _ in range(2)] == [0, 0]
+    assert {each["task"]: each["priority"] for each in json.loads(swarm("queue", "--json").out)["entries"]}[waits] == 80
+    assert swarm("cancel", task).code == 0
+
+
 def test_what_is_said_to_a_task_may_come_by_standard_input(installation: Any, swarm: Any) -> None:
     task = submitted(swarm, "hold on")
     piped = installation.run("message", task, "-", "--json", stdin="mind the file\n")

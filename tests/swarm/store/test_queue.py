@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from swarm.config_database import Address
-from swarm.errors import TaskError
+from swarm.errors import IllegalMoveError, TaskError
 from swarm.scheduling import preflight
 from swarm.scheduling.breaker import PAUSE, THRESHOLD
 from swarm.scheduling.facts import Caps, Hold, HostFacts, Rules
@@ -77,6 +77,31 @@ class TestOrder:
         await add(store, "soon", priority=60)
         await add(store, "urgent", priority=90)
         assert await claimed(store, 3) == ["urgent", "old", "soon"]
+
+    async def test_another_priority_moves_a_queued_task_and_that_is_told_once(self, store: Store, clock: Clock) -> None:
+        for task in ("first", "second", "third"):
+            await add(store, task)
+            clock.now += 1
+        for _ in range(2):
+            assert (await store.verbs.prioritise("third", 51, "ann")).state is S.QUEUED
+        lines = [step.data for step in await store.steps("third") if step.kind == "note"]
+        assert lines == [{"text": "priority 50 became 51", "author": "ann"}]
+        assert {entry.task: entry.priority for entry in (await store.line.shown(10)).entries}["third"] == 51
+        await store.verbs.prioritise("first", 49)
+        assert await claimed(store, 3) == ["third", "second", "first"]
+        with pytest.raises(IllegalMoveError, match="task third is running; only one that waits"):
+            await store.verbs.prioritise("third", 90)
+
+    async def test_work_that_was_stopped_in_the_middle_keeps_its_place_before_the_rest_whatever_its_priority(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await add(store, "begun")
+        held = await claim(store)
+        await store.leases.give_back(held, "its daemon was stopped")
+        await store.verbs.prioritise("begun", 0)
+        clock.now += 1
+        await add(store, "urgent", priority=100)
+        assert await claimed(store, 2) == ["begun", "urgent"]
 
     async def test_a_retry_takes_its_place_by_the_time_that_it_is_queued_again(
         self, store: Store, clock: Clock

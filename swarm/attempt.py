@@ -27,7 +27,7 @@ from swarm.errors import BrokerError, StaleClaimError, StoreError
 from swarm.faults import broken, fault_of
 from swarm.lifecycle import pauses
 from swarm.prompts import after_needed
-from swarm.pulse import ROOM, Pulse, PulsingChat, PulsingSandbox
+from swarm.pulse import COMMAND, MODEL, ROOM, Pulse, PulsingChat, PulsingSandbox
 from swarm.rooms import Rooms, Tree
 from swarm.runs import Engine
 from swarm.store.journal import surviving
@@ -47,6 +47,8 @@ from swarm.workroom import (
     sealed_facts,
     work_in,
 )
+
+_PARTS = {MODEL: "pool", COMMAND: "tools"}  # of where time went, for what was broken off
 
 log = logging.getLogger(__name__)
 
@@ -228,6 +230,7 @@ class AttemptRun:
                 strategy = self._parts.strategy(self._claim.attempt.strategy)
                 bench = self._bench(room, past, await self._told())
                 result = await work_in(room, strategy, bench, self.ledger, lambda: self.pulse.silent)
+                await self._journal_broken_off()
                 if result.fault:
                     await self._journal_fault(result.fault)
                 return await self._seal(room, result)
@@ -412,8 +415,16 @@ class AttemptRun:
             seconds = round(time.monotonic() - started, 4)
             await self._record("phase_ended", {"phase": phase.value, "seconds": seconds, "ok": ok})
 
+    async def _journal_broken_off(self) -> None:
+        """Where the time went that a limit or a fault took from a call or a command, of which there is no line."""
+        broken_off = self.pulse.broken_off
+        for what in sorted(_PARTS.keys() & broken_off):
+            seconds = broken_off[what]
+            data = {"text": f"{what} was broken off", "seconds": round(seconds, 3), "part": _PARTS[what]}
+            await self._record("note", data)
+
     async def _record(self, kind: str, data: dict[str, Any]) -> None:
-        self.pulse.said()
+        self.pulse.wrote()
         if kind == "message":
             await self._store.messages.told(self._claim, int(data["seq"]), data)
         else:

@@ -17,6 +17,7 @@ from sandbox.types import Command, Outcome
 from swarm.types import Failure, Fault
 from swarm.work import Chat
 
+MODEL, COMMAND = "a model call", "a command"
 CALL = 3600.0  # seconds that a model call without a deadline may take
 ROOM = 7200.0  # seconds that an image and a set-up may take before a sandbox is open
 SLACK = 60.0  # seconds past its own limit that something under way still counts as a sign of life
@@ -39,19 +40,33 @@ class Pulse:
         self._last = clock()
         self._under: dict[int, _Under] = {}
         self._count = 0
+        self._broken_off: dict[str, float] = {}
 
     def said(self) -> None:
-        """The journal got a line, or a model or a sandbox gave a sign."""
+        """A model or a sandbox gave a sign."""
         self._last = self._clock()
+
+    def wrote(self) -> None:
+        """The journal got a line."""
+        self._broken_off.clear()
+        self.said()
+
+    @property
+    def broken_off(self) -> dict[str, float]:
+        """What was under way and came to no end since the journal's last line, and for how many seconds."""
+        return dict(self._broken_off)
 
     @contextmanager
     def under_way(self, what: str, limit: float) -> Iterator[None]:
         """Something begins that takes at most ``limit`` seconds."""
         self._count += 1
-        key = self._count
-        self._under[key] = _Under(what, self._clock() + limit + SLACK)
+        key, began = self._count, self._clock()
+        self._under[key] = _Under(what, began + limit + SLACK)
         try:
             yield
+        except BaseException:
+            self._broken_off[what] = max(self._clock() - began, self._broken_off.get(what, 0.0))
+            raise
         finally:
             del self._under[key]
             self.said()
@@ -84,12 +99,12 @@ class PulsingChat:
 
     async def chat(self, request: ChatRequest) -> Reply:
         """As `work.Chat` says."""
-        with self._pulse.under_way("a model call", request.deadline or CALL):
+        with self._pulse.under_way(MODEL, request.deadline or CALL):
             return await self._pool.chat(request)
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """As `work.Chat` says."""
-        with self._pulse.under_way("a model call", request.deadline or CALL):
+        with self._pulse.under_way(MODEL, request.deadline or CALL):
             return await self._pool.complete(request)
 
 
@@ -120,7 +135,7 @@ class PulsingSandbox:
             if on_output is not None:
                 on_output(piece)
 
-        with self._pulse.under_way("a command", self._wall):
+        with self._pulse.under_way(COMMAND, self._wall):
             return await self._sandbox.run(command, heard)
 
     def fork(self, labels: Mapping[str, str] | None = None) -> AbstractAsyncContextManager[Sandbox]:

@@ -69,7 +69,8 @@ def advance(clock: Clock | None, line: Step) -> tuple[Clock, tuple[Part, ...]] |
         case "model_call":
             told = _call(data)
         case "command" | "candidate" | "note" if _number(data, "seconds") > 0:
-            told = (Part(_RUNS[line.kind], _number(data, "seconds"), 1),)
+            part = str(data.get("part"))
+            told = (Part(part if part in PARTS else _RUNS[line.kind], _number(data, "seconds"), 1),)
         case "note" if data.get("doing") in PARTS:
             to = str(data["doing"])
         case _:

@@ -7,7 +7,8 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     phase_started   phase                                  prepare, work, seal, check, deliver
     phase_ended     phase, seconds, ok                     its wall clock; ok is false when it was broken off
     message         author, text, seq, of                  the agent was told what a person said to the task ``of``
-    note            text, seconds where it took some       anything worth a person's eye ("interrupted" among them)
+    note            text, seconds where it took some       anything worth a person's eye ("interrupted" among them);
+                                                           ``part`` says what the seconds were, if no preparing
     model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, waited, prefill, …
     budget          text, passed, mark, share, limit       how much is spent, as the agent was told
     command         argv or text, exit_code, seconds, …

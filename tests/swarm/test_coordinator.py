@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from pool.errors import NoEndpointError, PermanentError
+from pool.testing import ScriptedPool
 from sandbox.errors import SandboxLostError
 from sandbox.types import Command
+from swarm.agent import Agent
 from swarm.budgets.scopes import DayBudget, DayBudgets
 from swarm.errors import IllegalMoveError
 from swarm.types import Budget, Conclusion, Spent, TaskState
@@ -153,6 +155,29 @@ async def test_silence_ends_an_attempt_that_may_be_idle_for_so_long_alone(bench:
         kept = await bench.workspace.sealed_at(view.attempts[-1].salvage)
     assert kept is not None
     assert kept.files == ("clamp.py",)
+
+
+class Hanging(ScriptedPool):
+    """A pool whose server never answers."""
+
+    async def chat(self, request: Any) -> Any:
+        self.requests.append(request)
+        await asyncio.Event().wait()
+
+
+async def test_time_that_a_limit_took_from_a_models_call_was_spent_waiting_for_it(bench: Any, name: str) -> None:
+    bench.pool = Hanging(())
+    bench.strategies["auto"] = Agent()
+    async with bench.open():
+        await bench.submit(name, budget=Budget(idle=0.5))
+        view = await bench.until(name)
+        steps = await bench.store.steps(name)
+        times = await bench.store.times.task(name)
+    assert view.state is TaskState.LIMIT_HIT
+    (told,) = [step.data for step in steps if step.data.get("text") == "a model call was broken off"]
+    parts = {part.part: part.seconds for part in times.times.parts}
+    assert parts["pool"] == pytest.approx(told["seconds"])
+    assert parts["pool"] > 0
 
 
 class Twice:

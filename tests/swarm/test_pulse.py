@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from swarm.pulse import SLACK, Pulse
 
 
@@ -59,3 +61,18 @@ def test_without_a_limit_nobody_watches() -> None:
     pulse = Pulse(clock=clock)
     clock.now = 1e9
     assert pulse.stuck() is None
+
+
+def test_what_was_broken_off_is_known_until_the_journal_has_a_line() -> None:
+    clock = Clock()
+    pulse = Pulse(clock=clock)
+    with pulse.under_way("a command", 10.0):
+        clock.now = 1.0
+    assert pulse.broken_off == {}
+    for seconds in (3.0, 2.0):
+        with suppress(TimeoutError), pulse.under_way("a model call", 10.0):
+            clock.now += seconds
+            raise TimeoutError
+    assert pulse.broken_off == {"a model call": 3.0}
+    pulse.wrote()
+    assert pulse.broken_off == {}

@@ -71,6 +71,16 @@ def test_calls_that_ran_beside_one_another_count_the_time_once() -> None:
     assert sum(part.tokens for part in told if part.name == "prefill") == 10
 
 
+def test_a_call_that_was_broken_off_counts_as_what_it_was() -> None:
+    lines = [
+        line(0, "state", to="running"),
+        line(10, "note", text="a model call was broken off", seconds=8, part="pool"),
+    ]
+    assert summed(lines) == {"pool": 8, "other": 2}
+    odd = [line(0, "state", to="running"), line(10, "note", text="?", seconds=8, part=["nonsense"])]
+    assert summed(odd) == {"prepare": 8, "other": 2}
+
+
 def test_what_is_printed_while_a_model_thinks_takes_nothing_of_its_time() -> None:
     lines = [line(0, "state", to="running"), line(0, "note", doing="tools")]
     lines += [line(second, "output", text="…") for second in range(1, 9)]

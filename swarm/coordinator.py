@@ -393,7 +393,9 @@ class Coordinator(Verbs):
         return True
 
     def _steps(self, attempt: str) -> int:
-        """What an attempt had got done when it was claimed: its model calls."""
+        """What an attempt has got done by now, its earlier lives included: its model calls."""
+        if attempt in self._runs:
+            return self._runs[attempt].ledger.own().steps
         claim = self._claims.get(attempt)
         return claim.attempt.spent.steps if claim else 0
 

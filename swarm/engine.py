@@ -11,7 +11,7 @@ import contextvars
 import logging
 import secrets
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,12 +28,14 @@ from swarm.errors import StoreAwayError, StoreError
 from swarm.runs import Act, Done, Ended, Flow, Ours, RunView, State
 from swarm.store import postgres, sqlite
 from swarm.store.schema import keep_private
+from swarm.suspects import Suspects
 
 T = TypeVar("T")
 
 VERSION = "attempt-1"  # never to be raised: DBOS hands runs of one version to no process of another
 SCHEMA = "engine"  # of the Postgres database, beside the store's
 LIVES = 50  # processes that one run may end in a row: one that kills the daemon each time must not do so for ever
+TOGETHER = 3  # processes that runs may end side by side, with nothing done; from then on each of them goes on alone
 POLL = 1.0  # seconds between two looks at the own queue: what a takeover waits at most
 WORD = 3.0  # seconds that stopping a run may wait for the database
 LISTEN = 0.25  # seconds between two looks for signals where the database does not tell of them, and at most to close
@@ -64,6 +66,7 @@ class _Here:
     task: asyncio.Task[Any] | None = None
     stop: Ended | None = None
     lives: int = 1
+    done: int = 0
     adopted: bool = False
 
 
@@ -77,9 +80,13 @@ class DbosEngine:
     cannot be used.
     """
 
-    def __init__(self, where: Path | Address, host: str = "local", *, lives: int = LIVES) -> None:
+    def __init__(
+        self, where: Path | Address, host: str = "local", *, lives: int = LIVES, together: int = TOGETHER
+    ) -> None:
         self._where = where
         self._lives = lives
+        self._together = together
+        self._suspects = Suspects(settle=2 * POLL)
         self._queue = f"swarm-{host}"
         self._executor = f"{host}-{secrets.token_hex(8)}"
         self._database: sa.Engine | None = None
@@ -128,10 +135,12 @@ class DbosEngine:
             if _STATES[status.status] not in _UNFINISHED or name in self._here:
                 continue
             here = self._here[name] = _Here(adopted=True)
-            done = await self._got_done(name)
+            here.done = done = await self._got_done(name)
             here.lives = (1 if done > _number(status, "done", done) else _number(status, "lives", 1)) + 1
             given_up = here.lives > self._lives
-            known = {"lives": here.lives, "done": done, "given up": given_up}
+            # The life of one that waits for its turn is counted once that comes.
+            lives = here.lives - 1 if self._suspected(here) and not given_up else here.lives
+            known = {"lives": lives, "done": done, "given up": given_up}
             await self._ask(partial(DBOS.update_workflow_attributes_async, name, known))
             if given_up:
                 await self.cancel(name)
@@ -215,6 +224,28 @@ class DbosEngine:
         await self._destroy()
 
     # Machinery
+
+    def _suspected(self, here: _Here) -> bool:
+        return here.lives > self._together
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, name: str, here: _Here) -> AsyncIterator[None]:
+        """Around a flow: one that may be what ends the process goes on with no other such beside it."""
+        if not self._suspected(here):
+            yield
+            return
+
+        async def getting_on() -> None:
+            with contextlib.suppress(StoreError):
+                while await self._got_done(name) <= here.done:  # noqa: ASYNC110 - the database tells it
+                    await asyncio.sleep(POLL)
+
+        async with self._suspects.turn(here.lives, getting_on):
+            log.warning("run %s goes on alone: %d processes ended with it before it got on", name, here.lives - 1)
+            with contextlib.suppress(StoreError):  # one life is counted too few then, and that is all
+                known = {"lives": here.lives, "done": here.done}
+                await self._ask(partial(DBOS.update_workflow_attributes_async, name, known))
+            yield
 
     async def _got_done(self, name: str) -> int:
         """What grows while a run gets on: its phases that ended, and what ``done`` tells of those that have not."""
@@ -306,8 +337,9 @@ class DbosEngine:
                 if earlier is not None:  # taken from the queue twice: the later execution is the run's owner
                     earlier.cancel()
                     await asyncio.wait({earlier})
-                value = await flow(name)
-                await self._require_ours(name)
+                async with self._turn(name, here):
+                    value = await flow(name)
+                    await self._require_ours(name)
                 ended = Ended("done", value)
             except asyncio.CancelledError:
                 ended = here.stop or Ended("cancelled")

@@ -4,7 +4,7 @@ The plan: ``folder`` for the log and the files that it waits for, ``where`` the 
 to see through; ``host`` (default: who); ``adopt``: take them over first; ``hang``: a phase to stop in, or "after
 PHASE", until the file ``go-WHO`` is there; ``die``: a phase to end the process in; ``owner``: a file that names whose
 the runs are, asked as a lease is; ``begin``: a file to wait for before the runs are taken; ``slow``: seconds of each
-phase; ``lives``: as in DbosEngine.
+phase; ``lives`` and ``together``: as in DbosEngine; ``guilty``: the one run that dies (default: any).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from swarm.config_database import Address
-from swarm.engine import LIVES, DbosEngine
+from swarm.engine import LIVES, TOGETHER, DbosEngine
 
 PHASES = ("prepare", "work", "check", "deliver")
 
@@ -26,7 +26,8 @@ class Child:
         self.folder = Path(plan["folder"])
         where = plan["where"]
         place = Path(where) if isinstance(where, str) else Address(*where)
-        self.engine = DbosEngine(place, plan.get("host", plan["who"]), lives=plan.get("lives", LIVES))
+        counts = {"lives": plan.get("lives", LIVES), "together": plan.get("together", TOGETHER)}
+        self.engine = DbosEngine(place, plan.get("host", plan["who"]), **counts)
 
     def note(self, line: str) -> None:
         log = os.open(self.folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -51,7 +52,7 @@ class Child:
 
             async def act(phase: str = phase) -> str:
                 self.note(f"begin {name} {phase}")
-                if self.plan.get("die") == phase:
+                if self.plan.get("die") == phase and self.plan.get("guilty", name) == name:
                     os._exit(9)
                 await asyncio.sleep(self.plan.get("slow", 0))
                 await self.hang(phase)

@@ -123,6 +123,19 @@ async def test_a_run_that_kills_its_process_each_time_is_given_up(stage: Stage) 
     assert not begun(stage.lines("d"))
 
 
+@pytest.mark.parametrize("engine_at", ["sqlite"], indirect=True)
+async def test_what_kills_its_process_each_time_is_found_and_takes_nothing_innocent_along(stage: Stage) -> None:
+    """Where nothing got done between two deaths, all that ran beside it were given up in the same moment."""
+    plan = {"die": "work", "guilty": "guilty", "slow": 0.5, "lives": 3, "together": 1}
+    for who in ("a", "b", "c", "d"):
+        child = await stage.start(who, "guilty", "innocent", adopt=True, **plan)
+        if await asyncio.wait_for(child.wait(), 40) == 0:
+            break
+    told = [line.partition(" ")[2] for line in stage.lines()]
+    assert "guilty failed: it ended the process that ran it 3 times in a row" in told
+    assert any(line.startswith("innocent done: ") for line in told)
+
+
 async def test_many_runs_of_a_dead_process_all_go_on_and_what_was_done_is_not_repeated(stage: Stage) -> None:
     names = [f"r{number}" for number in range(40)]
     child = await stage.start("a", *names, hang="check")

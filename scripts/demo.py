@@ -40,6 +40,7 @@ PARTS = {
     "tools": "tools and trial runs",
     "checks": "checks",
     "broker": "broker",
+    "away": "no daemon there",
     "other": "the daemon itself, sealing included",
 }
 

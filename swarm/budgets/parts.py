@@ -12,9 +12,9 @@ from typing import Any
 
 from swarm.types import Step, TaskState
 
-PARTS = ("queued", "prepare", "pool", "prefill", "decode", "tools", "checks", "broker", "paused", "other")
+PARTS = ("queued", "prepare", "pool", "prefill", "decode", "tools", "checks", "broker", "paused", "away", "other")
 """Of the wall clock. ``pool`` is waiting for a model's place, ``prefill`` and ``decode`` are its reading and writing.
-Between them lies ``other``: what the daemon itself does."""
+Between them lies ``other``: what the daemon itself does; ``away`` is when there was none."""
 TOKENS = ("told", "cached", "recomputed")
 """Parts without time, of tokens read by models: where a server told what its cache held, of these what it held, and
 what a conversation had computed before and had to compute once more."""

@@ -24,6 +24,7 @@ WORDS = {
     "checks": "checks",
     "broker": "broker",
     "paused": "paused",
+    "away": "no daemon there",
     "other": "the daemon itself",
 }
 LIMITS = (("steps", "steps"), ("tokens", "tokens"), ("gpu_seconds", "GPU-seconds"), ("money", "money"))

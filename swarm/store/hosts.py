@@ -70,7 +70,13 @@ class Hosts:
             ours = sa.or_(tasks.c.host == me.facts.name, tasks.c.host.is_(None))
             left = sa.select(tasks).where(BUSY, ours).order_by(tasks.c.rank).with_for_update()
             found = [
-                self._leases.inherit(connection, row, me.facts, "the daemon that worked on it ended")
+                self._leases.inherit(
+                    connection,
+                    row,
+                    me.facts,
+                    "the daemon that worked on it ended",
+                    heard=before.beat if before else None,
+                )
                 for row in connection.execute(left).all()
             ]
             return tuple(claim for claim in found if claim is not None)

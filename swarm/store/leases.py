@@ -111,7 +111,7 @@ class Leases:
             left = sa.select(tasks).where(BUSY, tasks.c.host.is_not_distinct_from(peer.host))
             found = connection.execute(left.order_by(tasks.c.rank).limit(AT_ONCE).with_for_update()).all()
             why = f"host {peer.host} is gone" if peer.host else "nobody worked on it"
-            claims = [self.inherit(connection, row, host, why) for row in found]
+            claims = [self.inherit(connection, row, host, why, heard=peer.beat) for row in found]
             return len(found), [claim for claim in claims if claim is not None]
 
         taken: list[Claim] = []
@@ -176,13 +176,19 @@ class Leases:
         query = attempts.update().where(attempts.c.id == attempt, attempts.c.salvage.is_(None)).values(salvage=ref)
         await self._db.do(lambda connection: connection.execute(query))
 
-    def inherit(self, connection: sa.Connection, row: Row, host: HostFacts, why: str) -> Claim | None:
-        """Take a task from a worker that is known to be gone, inside the caller's transaction."""
+    def inherit(
+        self, connection: sa.Connection, row: Row, host: HostFacts, why: str, *, heard: float | None = None
+    ) -> Claim | None:
+        """Take a task from a worker that is known to be gone, inside the caller's transaction; ``heard`` is when its
+        host gave its last sign of life, as far as that is known."""
+        attempt, now = rows.open_attempt(connection, row), self._db.now(connection)
+        if heard is not None and now > heard:
+            data = {"text": "no daemon was there", "seconds": round(now - heard, 3), "part": "away"}
+            self._db.note(connection, row.id, "note", data, attempt=attempt.id)
         if TaskState(row.state) is TaskState.RUNNING:
             self._let_go(connection, row, why)
             return None
-        attempt = rows.open_attempt(connection, row)
-        values = {"fence": row.fence + 1, "host": host.name, "lease": self._db.now(connection) + host.lease}
+        values = {"fence": row.fence + 1, "host": host.name, "lease": now + host.lease}
         connection.execute(tasks.update().where(tasks.c.id == row.id).values(values))
         connection.execute(attempts.update().where(attempts.c.id == attempt.id).values(host=host.name))
         data = {"text": f"host {host.name} goes on delivering it", "reason": why}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from swarm.config_database import Address
 from swarm.errors import TaskNotFoundError
 from swarm.scheduling.facts import HostFacts
 from swarm.shown import TaskTimes
+from swarm.store.hosts import Member
 from swarm.store.rows import Claim, Plan, Settlement
 from swarm.store.schema import clocks, fleet_times, times
 from swarm.store.store import Store
@@ -72,6 +74,20 @@ async def test_a_task_knows_where_its_time_went(store: Store, clock: Clock) -> N
     assert found.times.seconds == found.until - NOON == 15
     assert (found.times.cached_share, found.times.recomputed_tokens) == (0.6, 10)
     assert (await store.view("t1")).timings == seconds(found)
+
+
+async def test_the_time_that_a_daemon_was_down_is_nobodys_work(store: Store, clock: Clock) -> None:
+    one = Member(HostFacts("one", slots=10), home="h", life="1", patience=60.0)
+    await store.hosts.register(one)
+    await claimed(store, clock)
+    clock.now += 4
+    await store.hosts.beat(one)
+    clock.now += 100
+    await store.hosts.register(replace(one, life="2"))
+    clock.now += 3
+    assert await store.queue.claim(one.facts) is not None
+    clock.now += 2
+    assert seconds(await store.times.task("t1")) == {"queued": 8, "away": 100, "other": 6}
 
 
 async def test_a_task_under_way_counts_until_now(store: Store, clock: Clock) -> None:

@@ -69,7 +69,8 @@ class Engine(Protocol):
         """Go on with unfinished runs here, whoever had them: their flow begins anew, and what it did is remembered.
 
         From now on nothing that another process's flow of them does is kept. Names that are unknown, ended, or
-        running here are passed over.
+        running here are passed over. One that several processes in a row ended with, and that got nothing done in
+        them, may be kept waiting until others like it get on or end.
         """
 
     async def phase(self, name: str, act: Act) -> str:

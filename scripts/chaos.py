@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -36,6 +37,8 @@ from swarm.store.postgres import url_of
 from swarm.types import TaskRequest, TaskState, TaskView
 
 PATIENCE = 1800.0  # seconds for everything
+SHOWN = 50  # lines of what went wrong, and of the journal of each of so many
+JOURNALS = 3  # tasks that went wrong
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Tally:
     ended: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    journals: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -266,11 +270,21 @@ async def through(stage: Chaos, told: argparse.Namespace, said: Console) -> Tall
             daemon.wait_for(stage.socket(number), seconds=30)
     final = await watching
     await asyncio.to_thread(judged, stage, names, final, tally)
+    kinds = Counter(view.state for view in final.values())
+    odd = sorted(final, key=lambda name: kinds[final[name].state])
+    odd = [name for name in odd if final[name].state is not TaskState.DELIVERED][:JOURNALS]
+    tally.journals = {name: await journal(stage, name) for name in odd}
     for daemon in stage.daemons:
         await asyncio.to_thread(daemon.stop)
     await asyncio.to_thread(left_over, stage, before, tally)
     tally.seconds = time.monotonic() - began
     return tally
+
+
+async def journal(stage: Chaos, name: str) -> list[str]:
+    """What a task's journal says."""
+    async with DaemonClient(stage.socket(0)) as client:
+        return [f"{step.seq} {step.kind} {json.dumps(step.data)}" for step in await client.steps(name)]
 
 
 def _ours(stage: Chaos) -> set[int]:
@@ -290,8 +304,17 @@ def shown(tally: Tally, said: Console) -> None:
     for state, number in sorted(tally.ended.items()):
         found.add_row(f"ended: {state}", str(number))
     said.print(found)
-    for line in tally.wrong[:50]:
+    kinds = Counter(_kind(line) for line in tally.wrong)
+    for line in sorted(tally.wrong, key=lambda line: kinds[_kind(line)])[:SHOWN]:  # the odd one is not to be missed
         said.print(f"WRONG  {line}", markup=False)
+    for name, lines in tally.journals.items():
+        said.print(f"--- the journal of {name}, its end", markup=False)
+        for line in lines[-SHOWN:]:
+            said.print(line[:300], markup=False)
+
+
+def _kind(line: str) -> str:
+    return re.sub(r"\d+", "0", line)
 
 
 def main() -> int:

@@ -145,7 +145,7 @@ class Chaos:
             f'socket = "{self.broker_socket}"\nperson_socket = "{self.people}"\nstate = "{self.base}/broker-state"\n'
             f"[roles]\nperson = [{uid}]\ncoordinator = [{uid}]\n"
             f'[repositories.demo]\nforge = "local"\npath = "{self.forge}"\ncredential.token.file = "{self.base}/key"\n'
-            "[repositories.demo.policy]\nmax_open_pulls = 1000\nmax_per_hour = 500\n"
+            "[repositories.demo.policy]\nmax_open_pulls = 1000\nmax_per_hour = 500\nmax_per_day = 500\n"
         )
 
     def _swarm_toml(self, number: int) -> str:

@@ -145,10 +145,14 @@ class Pool:
         members = self._members(tier)
         if any(member.config.tools == "text" for member in members):
             return False
-        await self._sender.know(tier, "tools")
-        living = alive(self._sender.members(tier))
-        if not living:
-            raise self._sender.nobody(tier)
+        for _ in range(2):
+            await self._sender.know(tier, "tools")
+            living = alive(self._sender.members(tier))
+            if not living:
+                raise self._sender.nobody(tier)
+            if all(member.native_tools is not None for member in living):
+                break
+            await self._sender.look(tier)  # one that did not answer may have died just now: that says nothing of it
         return all(member.native_tools for member in living)
 
     async def ready(self, tier: str, timeout: float = 60.0) -> None:  # noqa: ASYNC109  the wait is what it is for

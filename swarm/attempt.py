@@ -248,7 +248,7 @@ class AttemptRun:
             return result
         async with self._phase(Phase.SEAL):
             sealed = sealed_facts(await room.save())
-        await self._record("sealed", sealed.model_dump(mode="json"))
+        await self._record_once("sealed", sealed.model_dump(mode="json"))
         return result.model_copy(update={"sealed": sealed})
 
     async def _check(self) -> str:
@@ -276,7 +276,8 @@ class AttemptRun:
             except Exception as error:  # noqa: BLE001 - the work is kept; a person can have it delivered again
                 return Outcome(result=result, fault=await self._fault(error))
         word = verdict.model_dump(mode="json")
-        await self._record(verdict.kind, {key: value for key, value in word.items() if key != "kind"})
+        told = {key: value for key, value in word.items() if key != "kind"}
+        await self._record_once(verdict.kind, told)
         return Outcome(result=result, verdict=word)
 
     # Means
@@ -429,6 +430,10 @@ class AttemptRun:
             await self._store.messages.told(self._claim, int(data["seq"]), data)
         else:
             await self._store.record(self._claim, kind, data)
+
+    async def _record_once(self, kind: str, data: dict[str, Any]) -> None:
+        self.pulse.wrote()
+        await self._store.record_once(self._claim, kind, data)
 
     async def _fault(self, error: Exception) -> Fault:
         log.warning("attempt %s: %s", self._claim.attempt.id, error, exc_info=error)

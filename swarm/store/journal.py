@@ -69,6 +69,13 @@ def read(
     return tuple(_step(row) for row in connection.execute(query))
 
 
+def last(connection: sa.Connection, task: str, attempt: str, kind: str) -> Step | None:
+    """The last line of a kind that an attempt wrote; None where there is none."""
+    query = sa.select(steps).where(steps.c.task == task, steps.c.attempt == attempt, steps.c.kind == kind)
+    row = connection.execute(query.order_by(steps.c.seq.desc()).limit(1)).one_or_none()
+    return None if row is None else _step(row)
+
+
 def surviving(lines: Sequence[Step]) -> tuple[Step, ...]:
     """The lines that a restored workspace agrees with: up to the first change that no salvage followed.
 

@@ -200,6 +200,19 @@ class Store:
 
         return await self._do(act, ring=lambda step: step.task)
 
+    async def record_once(self, claim: Claim, kind: str, data: dict[str, Any]) -> Step:
+        """`record`, unless the attempt's last line of that kind says just this: a phase was made once more, after a
+        crash between its last line and its end. Raises StaleClaimError."""
+
+        def act(connection: sa.Connection) -> Step:
+            rows.held(connection, claim)
+            last = journal.last(connection, claim.task.id, claim.attempt.id, kind)
+            if last is not None and journal.encode(last.data) == journal.encode(data):
+                return last
+            return self._note(connection, claim.task.id, kind, data, attempt=claim.attempt.id)
+
+        return await self._do(act, ring=lambda step: step.task)
+
     async def salvaged(self, claim: Claim, kept: Kept) -> None:
         """Remember where the attempt's work is kept."""
 

@@ -399,6 +399,18 @@ async def test_tool_canary_that_failed_is_asked_again() -> None:
         assert await pool.native_tools("small") is True
 
 
+async def test_a_server_that_dies_before_it_was_asked_for_a_tool_call_is_not_taken_for_one_that_cannot() -> None:
+    """A conversation that began in that moment went on in text for ever, with a model that only makes native calls."""
+    async with pretend_vllm() as server, Pool(settings(server)) as pool:
+        await pool.ready("small", 30)
+        await server.stop()
+        with pytest.raises(NoEndpointError):
+            await pool.native_tools("small")
+        await server.start()
+        await pool.ready("small", 30)
+        assert await pool.native_tools("small") is True
+
+
 async def test_server_restarted_with_other_flags_is_asked_for_a_tool_call_again() -> None:
     async with pretend_vllm(tools="refused") as server, Pool(settings(server)) as pool:
         assert await pool.native_tools("small") is False

@@ -345,3 +345,18 @@ def test_every_statement_goes_through_a_transaction_that_writes_from_its_start(t
     assert seen[0] == "BEGIN IMMEDIATE"
     store._db._thread.shutdown()
     store._db._made.engine.dispose()
+
+
+async def test_what_a_phase_says_that_is_made_once_more_stands_once(store: Store) -> None:
+    """Killed between its last line and its end, it is made again: a task had two receipts of one delivery."""
+    claim = await claimed(store)
+    receipt = {"number": 1, "urls": ("a", "b")}
+    first = await store.record_once(claim, "receipt", receipt)
+    await store.record(claim, "note", {"text": "in between"})
+    again = await store.record_once(claim, "receipt", receipt)
+    assert again.seq == first.seq
+    await store.record_once(claim, "receipt", receipt | {"number": 2})
+    await store.record_once(await claimed(store, "t2"), "receipt", receipt)
+    found = {task: [step.data for step in await store.steps(task) if step.kind == "receipt"] for task in ("t1", "t2")}
+    assert [each["number"] for each in found["t1"]] == [1, 2]
+    assert [each["number"] for each in found["t2"]] == [1]

@@ -23,7 +23,7 @@ from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.prices import Prices
 from swarm.checks import check
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request, proposal_name
-from swarm.errors import BrokerError, StaleClaimError, StoreError
+from swarm.errors import BrokerError, StaleClaimError, StoreError, TaskError
 from swarm.faults import broken, fault_of
 from swarm.lifecycle import pauses
 from swarm.prompts import after_needed
@@ -322,14 +322,21 @@ class AttemptRun:
         )
 
     async def _saved(self) -> str | None:
-        """The tree that an earlier life of this attempt kept, else what the one kept that it goes on from."""
+        """The tree that an earlier life of this attempt kept, else what the one kept that it goes on from.
+
+        Raises TaskError where something was kept and is gone: the agent would remember changes that are not there.
+        """
         refs = [salvage_ref(self._claim.attempt.id)]
+        recorded = self._claim.attempt.salvage
         if (source := self._claim.source) is not None:
             refs += [fork_ref(self._task.id)] if source.task != self._task.id else []
             refs += [source.salvage] if source.salvage else []
+            recorded = recorded or source.salvage
         for ref in refs:
             if tree := await found_tree(self._workspace, self._store, self._task.request.repository, ref):
                 return tree
+        if recorded:
+            raise TaskError(f"the work under {recorded} is gone", f"begin afresh: swarm retry {self._task.id}")
         return None
 
     async def _past(self) -> tuple[Step, ...]:

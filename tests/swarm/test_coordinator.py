@@ -12,6 +12,7 @@ import pytest
 from pool.errors import NoEndpointError, PermanentError
 from pool.testing import ScriptedPool
 from sandbox.errors import SandboxLostError
+from sandbox.trees.keeping import Keeping
 from sandbox.types import Command
 from swarm.agent import Agent
 from swarm.budgets.scopes import DayBudget, DayBudgets
@@ -431,6 +432,25 @@ class TestRestart:
         assert kinds.count("note") == 1
         assert view.spent.tokens == 20
         assert bench.broker.pulls(name) == 1
+
+    async def test_work_that_is_gone_from_the_disk_ends_the_attempt_and_not_its_truth(
+        self, bench: Any, fixing: Any, name: str
+    ) -> None:
+        """It went on from the base, with a memory of changes that were not there any more."""
+        strategy = bench.strategies["auto"] = fixing(gate=asyncio.Event())
+        async with bench.open():
+            await bench.submit(name)
+            await bench.until_step(name, "salvage")
+        strategy.gate = None
+        keeping = Keeping(bench.workspace._git.path)
+        (kept,) = await keeping.kept("refs/salvage/")
+        await keeping.drop(kept)
+        async with bench.open():
+            view = await bench.until(name)
+        assert view.state is TaskState.INFRA_FAILED
+        assert f"the work under {kept.ref} is gone" in view.reason
+        assert f"swarm retry {name}" in view.reason
+        assert len(strategy.saw) == 1
 
     async def test_a_drain_lets_a_running_attempt_finish(self, bench: Any, fixing: Any, name: str) -> None:
         gate = asyncio.Event()

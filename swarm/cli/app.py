@@ -34,7 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "submit": Entry("submit", "Hand in a task.", _TASKS),
     "cancel": Entry("tasks", "Stop a task; what it left is kept.", _TASKS),
     "pause": Entry("verbs", "Stop working on a task for now.", _TASKS),
-    "priority": Entry("verbs", "Give a task in the queue another priority.", _TASKS),
+    "priority": Entry("verbs", "Give a task that waits in the queue another priority.", _TASKS),
     "resume": Entry("verbs", "Go on with a paused task.", _TASKS),
     "retry": Entry("verbs", "Put a task that ended badly back into the queue.", _TASKS),
     "fork": Entry("verbs", "A new task that goes on from where another stood.", _TASKS),

@@ -70,7 +70,7 @@ def test_judging_a_path_of_many_folders_costs_next_to_nothing() -> None:
     started = time.process_time()
     for _ in range(200):
         assert git_among([b"a"] * 2000) is None
-    assert time.process_time() - started < 0.5
+    assert time.process_time() - started < 3
 
 
 @given(st.binary(max_size=30))

@@ -306,7 +306,7 @@ def test_any_text_becomes_visible_text(words):
 def test_the_worst_text_is_cleaned_soon_and_is_bounded(piece):
     began = time.process_time()
     shown = clean(piece * (64_000 // len(piece)), GITLAB)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 20  # what grows with the square takes minutes
     assert len(shown) <= MAX_BODY
     assert max(len(line) for line in shown.split("\n")) <= MAX_LINE
 

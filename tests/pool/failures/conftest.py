@@ -29,7 +29,7 @@ class World:
     async def up(self, count: int) -> None:
         await self.until(lambda: sum(status.state == "up" for status in self.pool.status()) == count)
 
-    async def until(self, holds: Callable[[], object], seconds: float = 10) -> None:
+    async def until(self, holds: Callable[[], object], seconds: float = 60) -> None:
         async with asyncio.timeout(seconds):
             while not holds():  # noqa: ASYNC110  a server under test has no event for it
                 await asyncio.sleep(0.01)

@@ -20,7 +20,7 @@ from sandbox.images.shelf import Kept
 from sandbox.images.sources import Archive, Dockerfile, Folder, Reference
 from sandbox.reaping import prune_plan
 from sandbox.types import LeftBehind, SelfTest
-from swarm.cli import app
+from swarm.cli.exits import parted
 from swarm.cli.sandbox import copies, doctor, explain, given, machine, prune
 
 SESSION = """
@@ -448,4 +448,4 @@ def test_doctor_proves_what_this_machine_can_keep(swarm) -> None:
     ],
 )
 def test_an_error_of_the_sandbox_is_parted_from_its_mend(error: Exception, parts: tuple[str, str]) -> None:
-    assert app._parted(error) == parts
+    assert parted(error) == parts

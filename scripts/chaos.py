@@ -37,6 +37,7 @@ from swarm.store.postgres import url_of
 from swarm.types import TaskRequest, TaskState, TaskView
 
 PATIENCE = 1800.0  # seconds for everything
+AHEAD = 20  # tasks that are handed in before the kills have come so far
 SHOWN = 50  # lines of what went wrong, and of the journal of each of so many
 JOURNALS = 3  # tasks that went wrong
 
@@ -49,20 +50,34 @@ class Tally:
     missed: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    handed_in: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
     journals: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
 
-async def submitted(stage: Chaos, count: int) -> list[str]:
-    """Tasks ``t0`` and on, each under a grant of its own, handed to the workers in turn."""
-    names = [f"t{number}" for number in range(count)]
+def granted(stage: Chaos, count: int) -> dict[str, Grant]:
+    """A grant for each of the tasks ``t0`` and on."""
     with Client(stage.people) as people:
-        grants = [people.grant(GrantRequest(repository="demo", task=name)) for name in names]
-    for number, (name, grant) in enumerate(zip(names, grants, strict=True)):
-        async with DaemonClient(stage.socket(number % stage.workers)) as client:
-            await client.submit(_request(name, grant))
-    return names
+        return {
+            name: people.grant(GrantRequest(repository="demo", task=name))
+            for name in (f"t{number}" for number in range(count))
+        }
+
+
+async def hand_in(stage: Chaos, grants: dict[str, Grant], tally: Tally, kills: int) -> None:
+    """Hand in the tasks in step with the kills, so that some are at work until the last of them."""
+    for number, (name, grant) in enumerate(grants.items()):
+        while sum(tally.kills.values()) * len(grants) < (number - AHEAD) * kills:  # noqa: ASYNC110 - a count
+            await asyncio.sleep(0.1)
+        while name not in tally.handed_in:
+            for worker in range(stage.workers):
+                with suppress(SwarmError):  # it is down just now; whoever was told twice has it once
+                    async with DaemonClient(stage.socket((number + worker) % stage.workers)) as client:
+                        await client.submit(_request(name, grant))
+                    tally.handed_in.add(name)
+                    break
+            await asyncio.sleep(0 if name in tally.handed_in else 0.2)
 
 
 def _request(name: str, grant: Grant) -> TaskRequest:
@@ -146,12 +161,12 @@ async def views_of(stage: Chaos, names: Sequence[str]) -> dict[str, TaskView]:
     return {}
 
 
-async def watched(stage: Chaos, names: Sequence[str], said: Console) -> dict[str, TaskView]:
+async def watched(stage: Chaos, names: Sequence[str], tally: Tally, said: Console) -> dict[str, TaskView]:
     """Wait until all tasks are final, or time is up; their last views."""
     until, final, told = time.monotonic() + PATIENCE, dict[str, TaskView](), 0.0
     while len(final) < len(names) and time.monotonic() < until:
         await asyncio.sleep(1.0)
-        open_ = [name for name in names if name not in final]
+        open_ = [name for name in names if name in tally.handed_in and name not in final]
         final |= {name: view for name, view in (await views_of(stage, open_)).items() if view.state.final}
         if time.monotonic() - told > 20:
             told = time.monotonic()
@@ -261,13 +276,16 @@ def _chain_whole(stage: Chaos) -> bool:
 async def through(stage: Chaos, told: argparse.Namespace, said: Console) -> Tally:
     """The whole run."""
     tally, before, began = Tally(), sandboxes() - _ours(stage), time.monotonic()
-    names = await submitted(stage, told.tasks)
+    grants = await asyncio.to_thread(granted, stage, told.tasks)
+    names = list(grants)
     killer = Killer(stage, told.seed, tally)
-    watching = asyncio.create_task(watched(stage, names, said))
+    watching = asyncio.create_task(watched(stage, names, tally, said))
+    handing_in = asyncio.create_task(hand_in(stage, grants, tally, told.kills))
     await killer.run(told.kills, watching.done)
     for number, daemon in enumerate(stage.daemons):
         with suppress(StackError):
             daemon.wait_for(stage.socket(number), seconds=30)
+    await handing_in
     final = await watching
     await asyncio.to_thread(judged, stage, names, final, tally)
     kinds = Counter(view.state for view in final.values())

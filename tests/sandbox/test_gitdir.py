@@ -7,7 +7,7 @@ import gc
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,15 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(folder), *words], check=True)
 
 
-def children() -> set[str]:
-    """Processes of ours that are there, or that nobody has waited for."""
+def all_children() -> set[str]:
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.fixture
+def children() -> Callable[[], set[str]]:
+    """Processes of ours that are there, or that nobody has waited for; those of earlier tests' fixtures aside."""
+    already = all_children()
+    return lambda: all_children() - already
 
 
 def never_answers(checkout: Path) -> None:
@@ -46,13 +52,15 @@ async def for_ever() -> AsyncIterator[bytes]:
         yield b"x\n"
 
 
-async def test_a_call_that_takes_too_long_is_ended(held: GitDir) -> None:
+async def test_a_call_that_takes_too_long_is_ended(held: GitDir, children: Callable[[], set[str]]) -> None:
     with pytest.raises(GitLimitError, match=r"^git hash-object took more than 0.2 s$"):
         await held.run("hash-object", "--stdin", stdin=for_ever(), limits=Limits(seconds=0.2))
     assert children() == set()
 
 
-async def test_a_call_that_says_too_much_is_ended_though_it_waits_for_more(held: GitDir) -> None:
+async def test_a_call_that_says_too_much_is_ended_though_it_waits_for_more(
+    held: GitDir, children: Callable[[], set[str]]
+) -> None:
     oid = (await held.run("hash-object", "-w", "--stdin", stdin=b"x" * MIB)).decode().strip()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -64,7 +72,9 @@ async def test_a_call_that_says_too_much_is_ended_though_it_waits_for_more(held:
     assert children() == set()
 
 
-async def test_a_call_that_needs_too_much_memory_or_time_of_a_processor_is_ended(held: GitDir) -> None:
+async def test_a_call_that_needs_too_much_memory_or_time_of_a_processor_is_ended(
+    held: GitDir, children: Callable[[], set[str]]
+) -> None:
     async def endless(data: bytes) -> AsyncIterator[bytes]:
         while True:
             yield data
@@ -77,7 +87,9 @@ async def test_a_call_that_needs_too_much_memory_or_time_of_a_processor_is_ended
     assert children() == set()
 
 
-async def test_a_cancelled_call_and_a_stream_that_breaks_leave_no_process(held: GitDir) -> None:
+async def test_a_cancelled_call_and_a_stream_that_breaks_leave_no_process(
+    held: GitDir, children: Callable[[], set[str]]
+) -> None:
     running = asyncio.create_task(held.run("hash-object", "--stdin", stdin=for_ever()))
     await asyncio.sleep(0.2)
     for _ in range(3):
@@ -96,7 +108,9 @@ async def test_a_cancelled_call_and_a_stream_that_breaks_leave_no_process(held: 
     assert children() == set()
 
 
-async def test_a_reader_of_objects_that_stops_early_leaves_no_process(held: GitDir) -> None:
+async def test_a_reader_of_objects_that_stops_early_leaves_no_process(
+    held: GitDir, children: Callable[[], set[str]]
+) -> None:
     oid = (await held.run("hash-object", "-w", "--stdin", stdin=b"x" * MIB)).decode().strip()
     async for size, content in held.blobs([oid] * 100):
         assert size == MIB
@@ -107,7 +121,7 @@ async def test_a_reader_of_objects_that_stops_early_leaves_no_process(held: GitD
     assert children() == set()
 
 
-async def test_a_checkout_that_never_answers_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_checkout_that_never_answers_holds_nobody_up(tmp_path: Path, children: Callable[[], set[str]]) -> None:
     never_answers(tmp_path)
     with pytest.raises(GitLimitError, match=r"git ls-files took more than 0.2 s"):
         await tracked_files(tmp_path, seconds=0.2)
@@ -119,7 +133,7 @@ async def test_a_checkout_that_never_answers_holds_nobody_up(tmp_path: Path) -> 
 
 
 async def test_a_call_that_is_cancelled_while_it_closes_its_input_has_asyncio_complain_of_nothing(
-    tmp_path: Path,
+    tmp_path: Path, children: Callable[[], set[str]]
 ) -> None:
     """It is written, fits the buffers and is never read: what is cancelled is the wait for its end."""
     complaints: list[dict[str, object]] = []

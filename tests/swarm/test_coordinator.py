@@ -411,15 +411,21 @@ class TestCancel:
         assert len(bench.strategies["auto"].saw) == 1
 
 
+async def parked(bench: Any, fixing: Any, name: str) -> Any:
+    """The strategy of an attempt that was parked in the middle of its work, some of it saved."""
+    strategy = bench.strategies["auto"] = fixing(gate=asyncio.Event())
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until_step(name, "salvage")
+    strategy.gate = None
+    return strategy
+
+
 class TestRestart:
     async def test_a_parked_attempt_goes_on_from_its_salvage_with_its_past(
         self, bench: Any, fixing: Any, name: str
     ) -> None:
-        strategy = bench.strategies["auto"] = fixing(gate=asyncio.Event())
-        async with bench.open():
-            await bench.submit(name)
-            await bench.until_step(name, "salvage")
-        strategy.gate = None
+        strategy = await parked(bench, fixing, name)
         async with bench.open():
             view = await bench.until(name)
             kinds = await bench.kinds(name)
@@ -437,11 +443,7 @@ class TestRestart:
         self, bench: Any, fixing: Any, name: str
     ) -> None:
         """It went on from the base, with a memory of changes that were not there any more."""
-        strategy = bench.strategies["auto"] = fixing(gate=asyncio.Event())
-        async with bench.open():
-            await bench.submit(name)
-            await bench.until_step(name, "salvage")
-        strategy.gate = None
+        strategy = await parked(bench, fixing, name)
         keeping = Keeping(bench.workspace._git.path)
         (kept,) = await keeping.kept("refs/salvage/")
         await keeping.drop(kept)

@@ -66,9 +66,11 @@ def granted(stage: Chaos, count: int) -> dict[str, Grant]:
 
 
 async def hand_in(stage: Chaos, grants: dict[str, Grant], tally: Tally, kills: int) -> None:
-    """Hand in the tasks in step with the kills, so that some are at work until the last of them."""
+    """Hand in the tasks in step with the kills, the last one after all of them, so that each may hit something."""
+    ahead = min(AHEAD, len(grants) // 2)
+    rest = max(1, len(grants) - 1 - ahead)
     for number, (name, grant) in enumerate(grants.items()):
-        while sum(tally.kills.values()) * len(grants) < (number - AHEAD) * kills:  # noqa: ASYNC110 - a count
+        while sum(tally.kills.values()) * rest < (number - ahead) * kills:  # noqa: ASYNC110 - a count
             await asyncio.sleep(0.1)
         while name not in tally.handed_in:
             for worker in range(stage.workers):

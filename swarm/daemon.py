@@ -32,7 +32,7 @@ AGAIN = 2.0  # seconds until what runs beside the coordinator begins again
 LEAVE = 90.0  # seconds after the drain's until the process ends, whatever still waits for a database that is away
 THREADS = 5.0  # and once all else is closed
 BROKEN = 60.0  # and where it was no outage that ended it
-YOUNG = (5_000, 20, 20)  # the collector's thresholds; with Python's own it took a seventh of a busy daemon's processor
+YOUNG = (5_000, 20, 20)  # the collector's thresholds; with Python's own it was high in a busy daemon's profile
 
 log = logging.getLogger(__name__)
 

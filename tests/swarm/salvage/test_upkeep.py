@@ -62,6 +62,28 @@ async def test_a_start_writes_what_a_killed_daemon_had_not(bench: Any, name: str
         assert (about.ending, lines) == ("finished", await bench.store.steps(name, attempt=attempt))
 
 
+async def test_the_first_moments_of_a_start_are_left_to_the_attempts_that_go_on(bench: Any, name: str) -> None:
+    async with bench.open():
+        await bench.submit(name)
+        await bench.until(name)
+        asked: list[int] = []
+        keeping = Keeping(bench.folder / "git" / "demo.git")
+
+        def busy() -> bool:
+            asked.append(len(asked))
+            return len(asked) < 3
+
+        running = asyncio.create_task(Upkeep(bench.store, bench.folder / "git", busy=busy, clock=lambda: 0.0).run())
+        async with asyncio.timeout(60):
+            while len(asked) < 2:  # noqa: ASYNC110 - it is asked, and tells nobody
+                await asyncio.sleep(0.05)
+            assert await keeping.kept("refs/transcripts/") == ()
+            while not await keeping.kept("refs/transcripts/"):  # noqa: ASYNC110 - git tells nobody either
+                await asyncio.sleep(0.1)
+        running.cancel()
+        assert len(asked) >= 3
+
+
 async def test_an_attempt_that_changed_nothing_leaves_the_tree_it_began_with(bench: Any, name: str) -> None:
     class Shut(ScriptedBackend):
         def open(self, *_: Any) -> Any:

@@ -14,6 +14,7 @@ from swarm.budgets.notices import Notice
 from swarm.budgets.prices import Counted
 from swarm.budgets.scopes import Gauge
 from swarm.errors import BudgetExceededError
+from swarm.known import Known
 from swarm.types import Budget, Conclusion, Spent, Step, Task, TaskMessage
 
 
@@ -125,6 +126,7 @@ class Work:
     ``models`` serves programs inside a sandbox that was opened with the network "model".
     ``note(session, failed)`` tells how a check of the changed work went, for whoever chooses the model.
     ``inbox(after)`` are the messages of people to this task with a number above ``after``, the oldest first.
+    ``known`` is what the repository says of itself: data, as everything out of it.
     """
 
     task: Task
@@ -140,6 +142,7 @@ class Work:
     note: Callable[[str, bool], None] = unnoted
     models: Models | None = None
     inbox: Callable[[int], Awaitable[tuple[TaskMessage, ...]]] = nothing_said
+    known: Known = Known()
 
 
 class Strategy(Protocol):

@@ -14,6 +14,7 @@ SwarmError
 │   └── BrokerShutError         a person stopped it, or a budget is used up: the same call may do later
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
 ├── ReplayError        a recorded attempt cannot be read, or not be replayed here
+├── EvaluationError    a set, a case or an earlier run of an evaluation cannot be used
 └── StoreError         the database is unusable
     └── StoreAwayError           it cannot be used now; the same may do later
 """
@@ -87,6 +88,10 @@ class BudgetExceededError(SwarmError):
 
 class ReplayError(SwarmError):
     """A recorded attempt cannot be read, or not be replayed here."""
+
+
+class EvaluationError(SwarmError):
+    """A set, a case or an earlier run of an evaluation cannot be used."""
 
 
 class StoreError(SwarmError):

@@ -14,7 +14,7 @@ from pool.endpoint import Endpoint
 from pool.errors import EndpointDeadError, PermanentError, PoolError
 from pool.liveness import Event, Liveness, judge
 from pool.placement.view import Site
-from pool.types import CALLS, Capability, EndpointStatus, LifeState, Phase, Served, Trait
+from pool.types import CALLS, Capability, EndpointStatus, LifeState, Phase, Served, Trait, Traits
 from pool.wire.capability import CAPABILITIES, Record
 from pool.wire.metrics import Snapshot, restarted
 
@@ -101,6 +101,18 @@ class Member:
         """Whether tool calls were seen to work, or the operator says so; None while nobody knows."""
         told = {"native": True, "text": False, "auto": None}[self.config.tools]
         return self.seen("tools") if told is None else told
+
+    @property
+    def common(self) -> Traits:
+        """What a tier may count on here: only what was seen to work, or what the operator says."""
+        record = self.record
+        return Traits(
+            model=record.model if record else self.config.model or "",
+            window=record.window if record else None,
+            native=bool(self.native_tools),
+            structured=bool(self.seen("json_schema")),
+            reasoning=bool(self.seen("reasoning")),
+        )
 
     @property
     def state(self) -> LifeState:

@@ -31,7 +31,7 @@ from pool.resume import can, safe, spliced
 from pool.roster import JOIN_INTERVAL, Roster
 from pool.sender import Sender, alive
 from pool.trip import Need, Start, Started, Trip
-from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Usage
+from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Traits, Usage
 from pool.wire.capability import Record
 from pool.wire.fields import chat_body
 from pool.wire.metrics import Snapshot
@@ -154,6 +154,20 @@ class Pool:
                 break
             await self._sender.look(tier)  # one that did not answer may have died just now: that says nothing of it
         return all(member.native_tools for member in living)
+
+    async def traits(self, tier: str) -> Traits:
+        """What the living endpoints of a tier have in common; tool calls and a JSON schema are tried once each.
+
+        Whether reasoning comes apart is told as far as it is known by now: the question for it is a long one. Raises
+        PoolConfigError, and NoEndpointError where nobody lives.
+        """
+        native = await self.native_tools(tier)
+        await self._sender.know(tier, "json_schema")
+        living = alive(self._sender.members(tier))
+        if not living:
+            raise self._sender.nobody(tier)
+        found = Traits.common([member.common for member in living])
+        return found.model_copy(update={"native": native})
 
     async def ready(self, tier: str, timeout: float = 60.0) -> None:  # noqa: ASYNC109  the wait is what it is for
         """Wait until an endpoint of the tier is up, so that a server just started is joined.

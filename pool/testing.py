@@ -46,7 +46,7 @@ from pool.pretend.script import (
     without_usage,
 )
 from pool.pretend.server import PretendServer
-from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Usage
+from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Traits, Usage
 
 __all__ = [
     "EngineSettings", "Fault", "KvEvents", "PretendServer", "Recorded", "Script", "Scripted", "ScriptedPool", "Slow",
@@ -87,12 +87,13 @@ class ScriptedPool:
         script: Iterable[PoolScripted] | Callable[[ChatRequest | CompletionRequest], PoolScripted],
         *,
         native: bool = True,
+        traits: Traits | None = None,
     ) -> None:
         self.requests: list[ChatRequest | CompletionRequest] = []
         self.acted: list[tuple[str, str, float | None]] = []
         self.ended: list[str] = []
         self._script = script if callable(script) else deque(script)
-        self._native = native
+        self._traits = traits or Traits(model="scripted", native=native)
 
     async def chat(self, request: ChatRequest) -> Reply:
         """The next scripted reply."""
@@ -104,7 +105,11 @@ class ScriptedPool:
 
     async def native_tools(self, tier: str) -> bool:  # noqa: ARG002  the protocol names it
         """As told at the start."""
-        return self._native
+        return self._traits.native
+
+    async def traits(self, tier: str) -> Traits:  # noqa: ARG002  the protocol names it
+        """As told at the start."""
+        return self._traits
 
     def acting(self, session: str, tool: str, expected: float | None = None) -> None:
         """Remember what a session does between its turns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -188,6 +189,37 @@ class Reply(Frozen):
     waited: float = 0.0
     prefill: float | None = None
     gpu_seconds: float = 0.0
+
+
+class Traits(Frozen):
+    """What all who may answer for a tier have in common, so that a request shaped by it fits wherever it goes.
+
+    ``model`` is the name that they serve, empty where they serve several. ``window`` (tokens) is the smallest that is
+    known, ``longest`` the largest. The others were seen to work, or an operator vouches for them: ``native`` tool
+    calls, ``structured`` answers (a JSON schema is really kept to), ``reasoning`` that comes apart from the answer.
+    """
+
+    model: str = ""
+    window: int | None = None
+    longest: int | None = None
+    native: bool = False
+    structured: bool = False
+    reasoning: bool = False
+
+    @classmethod
+    def common(cls, all_of: Sequence[Traits]) -> Traits:
+        """The least that several have in common; of none, nothing."""
+        if not all_of:
+            return cls()
+        models = {one.model for one in all_of}
+        return cls(
+            model=models.pop() if len(models) == 1 else "",
+            window=min((one.window for one in all_of if one.window), default=None),
+            longest=max((one.longest or one.window or 0 for one in all_of), default=0) or None,
+            native=all(one.native for one in all_of),
+            structured=all(one.structured for one in all_of),
+            reasoning=all(one.reasoning for one in all_of),
+        )
 
 
 class Trait(Frozen):

@@ -94,6 +94,7 @@ class PulsingChat:
         self._pool = pool
         self._pulse = pulse
         self.native_tools = pool.native_tools
+        self.traits = pool.traits
         self.acting = pool.acting
         self.end_session = pool.end_session
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pool.gateway.bound import Answered
-from pool.types import ChatRequest, CompletionRequest, Reply
+from pool.types import ChatRequest, CompletionRequest, Reply, Traits
 from sandbox.base import Sandbox
 from swarm.budgets.notices import Notice
 from swarm.budgets.prices import Counted
@@ -29,6 +29,9 @@ class Chat(Protocol):
 
     async def native_tools(self, tier: str) -> bool:
         """Whether the tier's endpoints speak native tool calls; else they are spoken as text. Raises PoolError."""
+
+    async def traits(self, tier: str) -> Traits:
+        """What all who may answer for a tier have in common, from what was seen of them. Raises PoolError."""
 
     def acting(self, session: str, tool: str, expected: float | None = None) -> None:
         """A session runs a tool and will come back, after about ``expected`` seconds where that is known."""

@@ -60,6 +60,7 @@ class PretendServer:
     engine's; the length of an output that no script tells is `max_tokens`, or `vllm_xargs.output_tokens`. Its KV events
     are published where ``kv_events`` says so. ``details`` False leaves cached tokens untold. ``stream_interval`` and
     ``keep_alive`` (seconds) are vLLM's flags. While it has work, a probe is answered after ``probe_delay`` seconds.
+    ``schemas`` False takes a JSON schema and answers as if there were none.
     ``dev_mode`` opens the routes of vLLM's VLLM_SERVER_DEV_MODE: /is_sleeping and /reset_prefix_cache.
     """
 
@@ -68,6 +69,7 @@ class PretendServer:
     window: int = 8192
     tools: Literal["native", "text", "refused"] = "native"
     canary: Scripted | None = None
+    schemas: bool = True
     details: bool = True
     health: int = 200
     port: int = 0
@@ -312,7 +314,7 @@ class PretendServer:
             function = body["tools"][0]["function"]
             return call(function["name"], **example(function["parameters"]))
         schema = schema_of(body)
-        if schema is not None:
+        if schema is not None and self.schemas:
             return json.dumps(example(schema), separators=(",", ":"))
         return self._mind.small_talk(body)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Usage
+from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Traits, Usage
 
 Request = ChatRequest | CompletionRequest
 Quietly = Callable[[ChatRequest], Awaitable[Reply]]
@@ -22,6 +22,9 @@ class Beneath(Protocol):
 
     async def native_tools(self, tier: str) -> bool:
         """Whether the tier's endpoints speak native tool calls. Raises PoolError."""
+
+    async def traits(self, tier: str) -> Traits:
+        """What the tier's endpoints have in common. Raises PoolError."""
 
     def status(self) -> Sequence[EndpointStatus]:
         """Where each endpoint stands."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from pool.config import AUTO, PoolConfig
 from pool.errors import NoEndpointError, PoolConfigError, PoolError
@@ -11,7 +12,9 @@ from pool.tiers.auto import Auto, Settled
 from pool.tiers.beneath import Beneath, Listener, Request
 from pool.tiers.naming import misfits
 from pool.tiers.virtual import answer, straight
-from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply
+from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Traits
+
+T = TypeVar("T")
 
 
 class Tiers:
@@ -55,13 +58,11 @@ class Tiers:
 
         Raises PoolConfigError for a name that is none, NoEndpointError where nobody is up.
         """
-        if tier not in self._own:
-            return await self._pool.native_tools(tier)
-        found = await asyncio.gather(*(self._native(one) for one in self._behind(tier)))
-        told = [native for native in found if native is not None]
-        if not told:
-            raise NoEndpointError(f"no endpoint of any tier behind {tier!r} is up")
-        return all(told)
+        return all(await self._each(tier, self._pool.native_tools))
+
+    async def traits(self, tier: str) -> Traits:
+        """What all who may answer for a tier have in common, whoever is up. Raises as `native_tools` does."""
+        return Traits.common(await self._each(tier, self._pool.traits))
 
     def is_plain(self, tier: str) -> bool:
         """Whether requests for a tier go to the pool as they are."""
@@ -118,8 +119,19 @@ class Tiers:
         model = self._config.virtual[name]
         return tuple(dict.fromkeys((*model.tiers, *((model.judge,) if model.judge else ()))))
 
-    async def _native(self, tier: str) -> bool | None:
-        try:
-            return await self._pool.native_tools(tier)
-        except NoEndpointError:
-            return None
+    async def _each(self, tier: str, ask: Callable[[str], Awaitable[T]]) -> list[T]:
+        """What ``ask`` tells of each plain tier that may answer for this one, but for those of which nobody is up."""
+        if tier not in self._own:
+            return [await ask(tier)]
+        found = await asyncio.gather(*(_where_up(ask, one) for one in self._behind(tier)))
+        told = [one for one in found if one is not None]
+        if not told:
+            raise NoEndpointError(f"no endpoint of any tier behind {tier!r} is up")
+        return told
+
+
+async def _where_up(ask: Callable[[str], Awaitable[T]], tier: str) -> T | None:
+    try:
+        return await ask(tier)
+    except NoEndpointError:
+        return None

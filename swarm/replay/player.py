@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from pool.errors import ContextOverflowError
-from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Usage
+from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Traits, Usage
 from swarm import history, recording
 from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.notices import Notice
 from swarm.budgets.prices import Counted
 from swarm.replay import compare
 from swarm.replay.compare import Difference
-from swarm.replay.record import Life, at_once, in_turn, native, opening
+from swarm.replay.record import Life, at_once, in_turn, native, opening, traits
 from swarm.store.journal import encode
 from swarm.types import Budget, Spent, Step, TaskMessage
 
@@ -100,6 +100,10 @@ class Player:
     async def native_tools(self, tier: str) -> bool:  # noqa: ARG002  the protocol names it
         """As it was."""
         return native((*self._life.past, *self._life.lines))
+
+    async def traits(self, tier: str) -> Traits:  # noqa: ARG002  the protocol names it
+        """As they were."""
+        return traits((*self._life.past, *self._life.lines))
 
     def acting(self, session: str, tool: str, expected: float | None = None) -> None:  # noqa: ARG002
         """A tool is about to run. Raises ReplayStopped where the record ends before it was over."""

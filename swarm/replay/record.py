@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from pool.types import Traits
 from swarm import history, recording
 from swarm.agents import agent_of
 from swarm.store.journal import surviving
@@ -116,6 +117,12 @@ def native(lines: Sequence[Step]) -> bool:
     """Whether the models spoke native tool calls."""
     told = (step.data["native"] for step in lines if "native" in step.data)
     return bool(next(told, False))
+
+
+def traits(lines: Sequence[Step]) -> Traits:
+    """What was known of the models when the conversation began; of an older journal, how they spoke."""
+    told = next((step.data["traits"] for step in lines if "traits" in step.data), None)
+    return Traits(native=native(lines)) if told is None else Traits.model_validate(told)
 
 
 def _begins(step: Step) -> bool:

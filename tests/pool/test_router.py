@@ -422,6 +422,34 @@ async def test_server_restarted_with_other_flags_is_asked_for_a_tool_call_again(
         assert await pool.native_tools("small") is True
 
 
+async def test_the_traits_of_a_tier_are_what_all_of_its_living_endpoints_were_seen_to_do() -> None:
+    async with (
+        pretend_vllm(window=8192) as a,
+        pretend_vllm(window=4096, tools="text") as b,
+        Pool(settings(a, b)) as pool,
+    ):
+        await up(pool, 2)
+        found = await pool.traits("small")
+        assert (found.window, found.longest, found.native, found.structured) == (4096, 8192, False, True)
+        await b.stop()
+        await until(lambda: status(pool, "b").state == "down")
+        assert await pool.traits("small") == found.model_copy(update={"window": 8192, "native": True})
+
+
+async def test_a_schema_that_is_taken_and_not_kept_to_is_no_trait() -> None:
+    async with pretend_vllm(schemas=False) as server, Pool(settings(server)) as pool:
+        assert not (await pool.traits("small")).structured
+
+
+async def test_traits_of_a_tier_with_nobody_up_are_unknown_even_where_its_calls_are_configured_as_text() -> None:
+    async with pretend_vllm() as server:
+        await server.stop()
+        made = EndpointConfig(name="a", url=server.url, tier="small", tools="text")
+        async with Pool(PoolConfig(endpoints=(made,))) as pool:
+            with pytest.raises(NoEndpointError):
+                await pool.traits("small")
+
+
 async def test_tools_answer_is_parsed_whole() -> None:
     async with one(call("shell", c="ls -l")) as (pool, _):
         reply = await pool.chat(turn(tools=(TOOL,)))

@@ -19,6 +19,7 @@ from pool.types import (
     Reply,
     ToolCall,
     ToolSpec,
+    Traits,
     Usage,
 )
 
@@ -50,6 +51,9 @@ class Below(ScriptedPool):
         if isinstance(found, Exception):
             raise found
         return bool(found)
+
+    async def traits(self, tier: str) -> Traits:
+        return Traits(model=f"m-{tier}", window=self.windows.get(tier), native=await self.native_tools(tier))
 
     def status(self) -> tuple[EndpointStatus, ...]:
         return tuple(

@@ -12,7 +12,7 @@ from pool.errors import ContextOverflowError, NoEndpointError, PermanentError, P
 from pool.tiers.evidence import Book
 from pool.tiers.front import Tiers
 from pool.tiers.size import LEFT_OUT, compacted
-from pool.types import ChatRequest, CompletionRequest, Message, ToolCall
+from pool.types import ChatRequest, CompletionRequest, Message, ToolCall, Traits
 from tests.pool.tiers.below import READ, Below, by_tier, calls, chat, config, front, sure
 
 GOOD = "a good answer"
@@ -292,6 +292,14 @@ async def test_signs_of_one_session_are_bounded_however_long_it_lasts() -> None:
 )
 async def test_native_tools_hold_for_auto_only_where_every_living_tier_has_them(natives: Any, told: bool) -> None:
     assert await front(Below([], native=natives)).native_tools("auto") is told
+
+
+async def test_traits_of_auto_are_the_least_of_what_is_up() -> None:
+    tiers = front(Below([], native={"small": True, "large": False}, windows={"small": 4000, "large": 9000}))
+    assert await tiers.traits("small") == Traits(model="m-small", window=4000, longest=4000, native=True)
+    assert await tiers.traits("auto") == Traits(window=4000, longest=9000)
+    gone = Below([], native={"small": NoEndpointError("down"), "large": True}, windows={"large": 9000})
+    assert await front(gone).traits("auto") == Traits(model="m-large", window=9000, longest=9000, native=True)
 
 
 async def test_native_tools_of_auto_with_nobody_up_are_unknown() -> None:

@@ -69,6 +69,7 @@ _STATES: Mapping[Ending, TaskState] = MappingProxyType(
         "no_change": S.NO_CHANGE,
         "limit_hit": S.LIMIT_HIT,
         "gave_up": S.GAVE_UP,
+        "asked": S.NEEDS_PERSON,
         "cancelled": S.CANCELLED,
         "infra_failed": S.INFRA_FAILED,
     }

@@ -253,13 +253,18 @@ class CheckReport(Frozen):
     reason: str = ""
 
 
-Ending = Literal["finished", "no_change", "limit_hit", "gave_up", "cancelled", "infra_failed"]
+Ending = Literal["finished", "no_change", "limit_hit", "gave_up", "asked", "cancelled", "infra_failed"]
+"""``asked``: the agent put a question to a person, and stands still until it is answered."""
 
 
 class Conclusion(Frozen):
-    """How the work phase of an attempt ended, in the strategy's own words."""
+    """How the work phase of an attempt ended, in the strategy's own words.
+
+    ``lessons`` tell a fresh attempt what was tried and what came of it: a model's words in it are data.
+    """
 
     ending: Ending
+    lessons: str = Field(default="", max_length=20_000)
     title: str = ""
     summary: str = ""
     model: str = ""

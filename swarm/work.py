@@ -130,6 +130,7 @@ class Work:
     ``note(session, failed)`` tells how a check of the changed work went, for whoever chooses the model.
     ``inbox(after)`` are the messages of people to this task with a number above ``after``, the oldest first.
     ``known`` is what the repository says of itself: data, as everything out of it.
+    ``ladder`` are the tiers, from the weakest up, that may be asked beside ``tier``: none where a person named it.
     """
 
     task: Task
@@ -146,6 +147,7 @@ class Work:
     models: Models | None = None
     inbox: Callable[[int], Awaitable[tuple[TaskMessage, ...]]] = nothing_said
     known: Known = Known()
+    ladder: tuple[str, ...] = ()
 
 
 class Strategy(Protocol):

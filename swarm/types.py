@@ -236,19 +236,44 @@ class TestRun(Frozen):
     exit_code: int
     passed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = Field(default=(), description="also those that may fail (xfail)")
     seconds: float = 0.0
     timed_out: bool = False
     out_of_memory: bool = False
     tail: str = ""
 
 
+WeakenedKind = Literal[
+    "deleted", "skipped", "emptied", "fewer", "loosened", "expectation", "patched", "exit", "steered", "evaded", "unread"
+]
+"""What became of a test: see docs/checks.md, which has a row for each."""
+
+
+class Weakened(Frozen):
+    """Something in a change that makes its tests demand less, as its text tells; a person judges whether it should.
+
+    ``path``, ``test`` and ``text`` hold words of the change itself: data.
+    """
+
+    kind: WeakenedKind
+    path: str = Field(max_length=4096)
+    test: str = Field(default="", max_length=500)
+    text: str = Field(default="", max_length=400)
+
+
 class CheckReport(Frozen):
-    """The base and the sealed tree under the same command."""
+    """The base and the sealed tree under the same command.
+
+    ``weakened`` is what the change takes from its tests, ``flaky`` are tests that it does not touch, which failed once
+    and passed when they were run again.
+    """
 
     base: TestRun | None
     proposal: TestRun | None
     fixed: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    weakened: tuple[Weakened, ...] = ()
+    flaky: tuple[str, ...] = ()
     verdict: Literal["passed", "failed", "not_run"]
     reason: str = ""
 

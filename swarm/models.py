@@ -20,8 +20,8 @@ from pool.gateway.replies import Refusal, RefusedError
 from pool.gateway.service import Service
 from pool.router import Pool
 from pool.tiers.front import Tiers
+from swarm.budgets.account import Ledger
 from swarm.errors import BudgetExceededError
-from swarm.work import Ledger
 
 CALLER = "sandbox"  # under which metrics count all of them
 KEPT = 1_000  # calls that are kept until they are taken

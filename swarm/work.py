@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pool.gateway.bound import Answered
 from pool.types import ChatRequest, CompletionRequest, Reply, Traits
 from sandbox.base import Sandbox
-from swarm.budgets.notices import Notice
-from swarm.budgets.prices import Counted
-from swarm.budgets.scopes import Gauge
-from swarm.errors import BudgetExceededError
+from swarm.budgets.account import Ledger
+from swarm.budgets.parts import PARTS
 from swarm.known import Known
-from swarm.types import Budget, Conclusion, Spent, Step, Task, TaskMessage
+from swarm.types import Conclusion, Step, Task, TaskMessage
 
 
 class Chat(Protocol):
@@ -38,41 +37,6 @@ class Chat(Protocol):
 
     def end_session(self, session: str) -> None:
         """A session has had its last turn: whatever is kept for it may go."""
-
-
-class Ledger(Protocol):
-    """The budget of the whole task, counted over all attempts."""
-
-    @property
-    def budget(self) -> Budget:
-        """What may be spent."""
-
-    def spent(self) -> Spent:
-        """What has been spent, wall clock included."""
-
-    def seconds_left(self) -> float:
-        """Of the wall clock."""
-
-    def late(self) -> BudgetExceededError:
-        """The error of the wall clock that was to end first, for whoever has waited until then."""
-
-    def gauges(self) -> tuple[Gauge, ...]:
-        """Every limit that may be met, the task's own first."""
-
-    def notice(self, told: int) -> Notice | None:
-        """What is newly to be told of what is left, where so many marks were told of before."""
-
-    def left(self) -> str:
-        """What may still be spent, in words."""
-
-    def bill(self, call: Counted, guess: int = 0) -> Spent:
-        """What a model call cost; ``guess`` are its tokens where the server counted none."""
-
-    def admit(self) -> None:
-        """Asked before whatever spends more. Raises BudgetExceededError where nothing is left of a limit."""
-
-    def charge(self, cost: Spent) -> None:
-        """Count something. Raises BudgetExceededError once a limit is passed."""
 
 
 class Calls(Protocol):
@@ -118,6 +82,13 @@ async def nothing_said(_after: int) -> tuple[TaskMessage, ...]:
     return ()
 
 
+async def kept_elsewhere() -> None:
+    """The save of a part in a sandbox of its own: whoever began it takes over what is worth keeping."""
+
+
+_PART = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
+
+
 @dataclass(frozen=True)
 class Work:
     """One attempt's work phase: the open sandbox holds the checkout, the strategy leaves its result there.
@@ -131,6 +102,8 @@ class Work:
     ``inbox(after)`` are the messages of people to this task with a number above ``after``, the oldest first.
     ``known`` is what the repository says of itself: data, as everything out of it.
     ``ladder`` are the tiers, from the weakest up, that may be asked beside ``tier``: none where a person named it.
+    ``name`` is that of the part of the work which this is; empty for the whole. ``temperature`` is asked for where the
+    model's own is not to be taken, as by tries that are to differ.
     """
 
     task: Task
@@ -146,8 +119,52 @@ class Work:
     note: Callable[[str, bool], None] = unnoted
     models: Models | None = None
     inbox: Callable[[int], Awaitable[tuple[TaskMessage, ...]]] = nothing_said
-    known: Known = Known()
+    known: Known = field(default_factory=Known)
     ladder: tuple[str, ...] = ()
+    name: str = ""
+    temperature: float | None = None
+
+    def part(
+        self, name: str, *, tier: str | None = None, ledger: Ledger | None = None, sandbox: Sandbox | None = None
+    ) -> Work:
+        """A part of this work as a work of its own: its lines of the journal carry its name, and it knows no others'.
+
+        So a conversation in it, and what goes on after a crash, is as it is in the whole. Its requests are a session of
+        their own, ``attempt~name``; a part of a part is ``name.inner``. In a ``sandbox`` of its own nothing is saved,
+        since a save is of the whole's workspace; such lines are marked ``fork``, for they change nothing that is kept.
+        Raises ValueError for a name that is none.
+        """
+        if not _PART.fullmatch(name) or name in PARTS:
+            raise ValueError(
+                f"{name!r} is no name of a part: use lower-case letters, digits and dashes, and none of {PARTS}"
+            )
+        whole = f"{self.name}.{name}" if self.name else name
+        session = f"{self.attempt}.{name}" if self.name else f"{self.attempt}~{name}"
+        apart = {} if sandbox is None else {"fork": True}
+        own = (line for line in self.past if _within(line, whole))
+        past = tuple(
+            line.model_copy(update={"attempt": session}) if line.attempt == self.attempt else line for line in own
+        )
+
+        async def record(kind: str, data: dict[str, Any]) -> None:
+            await self.record(kind, {**data, "part": data.get("part", whole), **apart})
+
+        return replace(
+            self,
+            name=whole,
+            attempt=session,
+            tier=tier or self.tier,
+            ledger=ledger or self.ledger,
+            sandbox=sandbox or self.sandbox,
+            record=record,
+            save=self.save if sandbox is None else kept_elsewhere,
+            past=past,
+        )
+
+
+def _within(line: Step, part: str) -> bool:
+    named = str(line.data.get("part", ""))
+    return named == part or named.startswith(f"{part}.")
 
 
 class Strategy(Protocol):

@@ -65,9 +65,9 @@ class BudgetLedger:
         own = Standing("task", limits_of(self._budget), self.spent())
         return tuple(gauge for standing in (own, *self._around) for gauge in gauges(standing))
 
-    def notice(self, told: int) -> Notice | None:
+    def notice(self, told: int, own: tuple[Gauge, ...] = ()) -> Notice | None:
         """What the agent is to be told of what is left, where it was told of so many marks before."""
-        return notice(self.gauges(), told)
+        return notice((*own, *self.gauges()), told)
 
     def left(self) -> str:
         """What may still be spent, in words."""
@@ -116,5 +116,5 @@ class BudgetLedger:
 
 def exceeded(over: Gauge) -> BudgetExceededError:
     """The error of a limit that is spent, or was passed."""
-    of_day = not over.name.startswith(("task.", "lineage."))
+    of_day = not over.name.startswith(("part.", "task.", "lineage."))
     return BudgetExceededError(over.told(), _DAY if of_day else _OWN, limit=over.name)

@@ -54,7 +54,8 @@ def notice(gauges: Sequence[Gauge], told: int) -> Notice | None:
         passed = len(MARKS)  # what is told later is not heard in time
     if first is None or passed <= told:
         return None
-    left = ", ".join(_left(gauge) for gauge in gauges if gauge.name.startswith("task.") or gauge is first)
+    own = gauges[0].name.partition(".")[0]
+    left = ", ".join(_left(gauge) for gauge in gauges if gauge.name.startswith(f"{own}.") or gauge is first)
     of = f"your {_NAMES.get(first.unit, first.unit)}" + (f" ({first.whose})" if first.whose else "")
     text = f"[{min(first.share, 1.0):.0%} of {of} is spent; left: {left}. {_URGES[passed - 1]}]"
     return Notice(text, passed, first.share, first.name)

@@ -74,7 +74,11 @@ class Gauge:
     def whose(self) -> str:
         """Whose limit it is, in words; empty for the task's own."""
         scope = self.name.rpartition(".")[0]
-        words = {"task": "", "lineage": "the budget of the first task and all that came of it"}
+        words = {
+            "task": "",
+            "part": "the share of this part of the work",
+            "lineage": "the budget of the first task and all that came of it",
+        }
         return words.get(scope, f"the day's budget of {whose_day(scope)}")
 
     def told(self) -> str:

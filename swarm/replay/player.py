@@ -18,6 +18,7 @@ from swarm import history, recording
 from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.notices import Notice
 from swarm.budgets.prices import Counted
+from swarm.budgets.scopes import Gauge
 from swarm.replay import compare
 from swarm.replay.compare import Difference
 from swarm.replay.record import Life, at_once, in_turn, native, opening, traits
@@ -257,7 +258,7 @@ class _PlayedLedger(BudgetLedger):
         """What it had cost."""
         return super().bill(call, guess).model_copy(update={"money": self._player.money()})
 
-    def notice(self, told: int) -> Notice | None:  # noqa: ARG002
+    def notice(self, told: int, own: tuple[Gauge, ...] = ()) -> Notice | None:  # noqa: ARG002
         """What was told."""
         return self._player.notice()
 

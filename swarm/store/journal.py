@@ -24,6 +24,7 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     fault           kind, what, why, mend                  broken machinery
     cancel          —                                      a person asked to stop
 
+Where a strategy works in parts, a line's ``part`` names which; see `swarm.work.Work.part`.
 A line with ``changed: true`` in its data tells of a change to the workspace, which outlives a crash from the next
 `salvage` on; see `surviving`.
 """
@@ -79,10 +80,12 @@ def last(connection: sa.Connection, task: str, attempt: str, kind: str) -> Step 
 def surviving(lines: Sequence[Step]) -> tuple[Step, ...]:
     """The lines that a restored workspace agrees with: up to the first change that no salvage followed.
 
+    What a part of the work did in a sandbox of its own (``fork``) changed no workspace that is restored.
     A strategy that is given these takes a change that was lost for a call that was interrupted, and makes it again.
     """
     saved = max((index for index, line in enumerate(lines) if line.kind == "salvage"), default=-1)
-    lost = (index for index, line in enumerate(lines) if index > saved and line.data.get("changed"))
+    changed = (index for index, line in enumerate(lines) if line.data.get("changed") and not line.data.get("fork"))
+    lost = (index for index in changed if index > saved)
     return tuple(lines[: next(lost, len(lines))])
 
 

@@ -14,6 +14,7 @@ from swarm.errors import (
     RepositoryNotFoundError,
     TaskError,
     TaskNotFoundError,
+    TranscriptError,
 )
 from swarm.types import TaskState
 
@@ -52,7 +53,7 @@ MEANINGS: dict[Code, str] = {
     Code.OK: "done; for a task that was waited for: delivered",
     Code.FAULT: "a check found a fault (doctor, config check), or a store is unusable",
     Code.USAGE: "the command line is wrong",
-    Code.CONFIG: "swarm.toml, a task file or a value that was given is missing, unreadable or wrong",
+    Code.CONFIG: "swarm.toml, a task file, a transcript or a value that was given is missing, unreadable or wrong",
     Code.DAEMON: "the daemon does not answer, or is already there",
     Code.BROKER: "the broker does not answer, or turned the call down",
     Code.NOT_FOUND: "there is no such task or repository",
@@ -107,6 +108,7 @@ def code_of(error: Exception) -> Code:
     """The exit code of an error that has a name."""
     kinds: tuple[tuple[type[Exception], Code], ...] = (
         (ConfigError, Code.CONFIG),
+        (TranscriptError, Code.CONFIG),
         (DaemonError, Code.DAEMON),
         (BrokerError, Code.BROKER),
         (ReplayError, Code.CANNOT_REPLAY),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pool.errors import ContextOverflowError, PoolError
 from pool.types import ChatRequest, Message, Reply
-from swarm import history, prompts, protocol, recording
+from swarm import history, prompts, recording
 from swarm.budgets.prices import facts
 from swarm.errors import BudgetExceededError
-from swarm.protocol import Broken, Call
+from swarm.speech import turn as speech
+from swarm.speech.calls import Broken, Call, Turn
+from swarm.speech.form import Form
 from swarm.talk import Talk, begin
 from swarm.tools.kit import Result, Toolkit
 from swarm.tools.specs import Finish
@@ -48,12 +50,12 @@ class Agent:
             return Conclusion(ending="gave_up", summary=str(error), model=talk.model)
 
 
-async def _ask(work: Work, talk: Talk) -> protocol.Turn:
+async def _ask(work: Work, talk: Talk) -> Turn:
     """One model call, recorded before it is charged, so that nothing paid for is lost. Raises BudgetExceededError."""
     work.ledger.admit()
     reply, asked = await _fitting(work, talk)
     choice, talk.turn, talk.model = reply.choices[0], talk.turn + 1, reply.model
-    turn = protocol.read(choice, talk.tools, native=talk.native, number=talk.turn)
+    turn = speech.read(choice, talk.tools, Form(way="native" if talk.native else "text"), number=talk.turn)
     cost = work.ledger.bill(reply)
     data = {
         "endpoint": reply.endpoint,
@@ -118,7 +120,7 @@ def _left(work: Work, least: float = 0.0) -> float:
     return left
 
 
-async def _act(work: Work, talk: Talk, kit: Toolkit, turn: protocol.Turn) -> Finish | None:
+async def _act(work: Work, talk: Talk, kit: Toolkit, turn: Turn) -> Finish | None:
     """Run the calls of one answer and tell what they gave. Returns the call of finish that was accepted, if any."""
     talk.idle = talk.idle + 1 if all(isinstance(call, Broken) for call in turn.calls) else 0
     if talk.idle > _IDLE:

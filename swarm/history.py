@@ -24,6 +24,11 @@ def clean(text: str) -> str:
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs"))
 
 
+def plain(text: str) -> str:
+    """Text that UTF-8 can carry: lone surrogates, which a server's JSON may hold, become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def shorten(text: str, limit: int) -> str:
     """At most about ``limit`` characters: the head and the larger tail, with a note of what is missing between."""
     if len(text) <= limit:

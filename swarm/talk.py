@@ -12,7 +12,7 @@ from typing import Any
 from pool.types import ChatRequest, Message, ToolSpec
 from swarm import history, prompts, recording
 from swarm.budgets.notices import told_before
-from swarm.protocol import Call
+from swarm.speech.calls import Call
 from swarm.tools.kit import Result
 from swarm.tools.specs import specs
 from swarm.work import Work

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from sandbox.base import Sandbox
 from sandbox.errors import SandboxPathError
 from sandbox.types import Command, Outcome
-from swarm.history import clean, shorten
-from swarm.protocol import plain
+from swarm.history import clean, plain, shorten
 from swarm.recording import fingerprint
 from swarm.tools import edit as editing
 from swarm.tools.specs import TOOLS, Arguments, Edit, Finish, RunTests, Shell, View, Write

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.types import ChatRequest, Choice, CompletionRequest, Message, ToolCall
-from swarm import protocol, recording
+from swarm import recording
+from swarm.speech.calls import Turn
+from swarm.speech.form import Form
+from swarm.speech.turn import read
 from swarm.talk import dump
 from swarm.tools.specs import specs
 
@@ -28,7 +31,7 @@ CHOICES = {
 }
 
 
-def _line(choice: Choice, turn: protocol.Turn) -> dict[str, object]:
+def _line(choice: Choice, turn: Turn) -> dict[str, object]:
     data = {
         "message": dump(turn.message),
         "finish_reason": choice.finish_reason,
@@ -37,15 +40,15 @@ def _line(choice: Choice, turn: protocol.Turn) -> dict[str, object]:
     return json.loads(json.dumps(data))
 
 
-def _meaning(turn: protocol.Turn) -> tuple[object, ...]:
+def _meaning(turn: Turn) -> tuple[object, ...]:
     return (turn.message, turn.calls)
 
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES.keys())
 def test_an_answer_played_back_is_read_as_it_was(choice: Choice, *, native: bool) -> None:
-    turn = protocol.read(choice, TOOLS, native=native, number=3)
-    again = protocol.read(recording.choice_of(_line(choice, turn)), TOOLS, native=native, number=3)
+    turn = read(choice, TOOLS, Form(way="native" if native else "text"), number=3)
+    again = read(recording.choice_of(_line(choice, turn)), TOOLS, Form(way="native" if native else "text"), number=3)
     assert _meaning(again) == _meaning(turn)
 
 
@@ -67,8 +70,8 @@ ANY = st.builds(
 
 @given(ANY, st.booleans())
 def test_any_answer_played_back_is_read_as_it_was(choice: Choice, native: bool) -> None:
-    turn = protocol.read(choice, TOOLS, native=native, number=1)
-    again = protocol.read(recording.choice_of(_line(choice, turn)), TOOLS, native=native, number=1)
+    turn = read(choice, TOOLS, Form(way="native" if native else "text"), number=1)
+    again = read(recording.choice_of(_line(choice, turn)), TOOLS, Form(way="native" if native else "text"), number=1)
     assert _meaning(again) == _meaning(turn)
 
 

@@ -9,15 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.types import Choice, ToolCall
-from swarm.protocol import Broken, Call, read
+from swarm.speech.calls import Broken, Call
+from swarm.speech.form import Form
+from swarm.speech.turn import read
 from swarm.tools.specs import specs
 
+NATIVE, TEXT = Form(way="native"), Form(way="text")
 SPECS = specs(testable=True)
 VIEW = {"name": "view", "arguments": {"path": "a.py"}}
 
 
 def text_turn(content: str, **more: object):
-    return read(Choice(content=content, **more), SPECS, native=False, number=1)
+    return read(Choice(content=content, **more), SPECS, TEXT, number=1)
 
 
 def only_call(content: str) -> Call:
@@ -91,31 +94,31 @@ def test_block_that_is_no_json_is_broken_not_ignored() -> None:
 
 def test_arguments_that_are_no_object_are_broken() -> None:
     choice = Choice(tool_calls=(ToolCall(id="1", name="view", arguments='"Paris"'),), finish_reason="tool_calls")
-    turn = read(choice, SPECS, native=True, number=1)
+    turn = read(choice, SPECS, NATIVE, number=1)
     assert isinstance(turn.calls[0], Broken)
 
 
 def test_native_call_with_broken_json_stays_well_formed_in_the_history() -> None:
     choice = Choice(tool_calls=(ToolCall(id="1", name="view", arguments='{"path": "a.p'),), finish_reason="tool_calls")
-    turn = read(choice, SPECS, native=True, number=1)
+    turn = read(choice, SPECS, NATIVE, number=1)
     assert isinstance(turn.calls[0], Broken)
     assert json.loads(turn.message.tool_calls[0].arguments) == {}
 
 
 def test_nan_never_reaches_the_history() -> None:
     choice = Choice(tool_calls=(ToolCall(id="1", name="view", arguments='{"path": "a", "first": NaN}'),))
-    turn = read(choice, SPECS, native=True, number=1)
+    turn = read(choice, SPECS, NATIVE, number=1)
     assert "NaN" not in turn.message.tool_calls[0].arguments
 
 
 def test_ids_are_unique_even_where_a_server_repeats_its_own() -> None:
     calls = tuple(ToolCall(id="", name="view", arguments='{"path": "a"}') for _ in range(2))
-    ids = [c.id for n in (1, 2) for c in read(Choice(tool_calls=calls), SPECS, native=True, number=n).calls]
+    ids = [c.id for n in (1, 2) for c in read(Choice(tool_calls=calls), SPECS, NATIVE, number=n).calls]
     assert len(set(ids)) == 4
 
 
 def test_call_left_in_the_text_by_a_servers_parser_is_recovered() -> None:
-    turn = read(Choice(content=f"<tool_call>{json.dumps(VIEW)}</tool_call>"), SPECS, native=True, number=3)
+    turn = read(Choice(content=f"<tool_call>{json.dumps(VIEW)}</tool_call>"), SPECS, NATIVE, number=3)
     assert isinstance(turn.calls[0], Call)
     assert turn.message.tool_calls[0].id == turn.calls[0].id
 
@@ -130,7 +133,7 @@ def test_call_cut_off_by_the_length_limit_is_not_run() -> None:
     (call,) = text_turn(content + '"}}', finish_reason="length").calls
     assert isinstance(call, Broken)
     calls = tuple(ToolCall(id="x", name="write", arguments='{"path": "a", "content": "b"}') for _ in range(2))
-    turn = read(Choice(tool_calls=calls, finish_reason="length"), SPECS, native=True, number=1)
+    turn = read(Choice(tool_calls=calls, finish_reason="length"), SPECS, NATIVE, number=1)
     assert [type(call) for call in turn.calls] == [Call, Broken]
 
 
@@ -142,12 +145,12 @@ def test_lone_surrogates_do_not_reach_the_history() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="{}[]\"'`:,\\ \n<>=/abtolview_cfun", max_size=120), st.booleans())
 def test_garbage_is_read_without_breaking(content: str, native: bool) -> None:
-    turn = read(Choice(content=content), SPECS, native=native, number=1)
+    turn = read(Choice(content=content), SPECS, NATIVE if native else TEXT, number=1)
     assert turn.message.role == "assistant"
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60), st.text(max_size=20))
 def test_native_garbage_is_read_without_breaking(arguments: str, name: str) -> None:
-    turn = read(Choice(tool_calls=(ToolCall(id="", name=name, arguments=arguments),)), SPECS, native=True, number=1)
+    turn = read(Choice(tool_calls=(ToolCall(id="", name=name, arguments=arguments),)), SPECS, NATIVE, number=1)
     assert isinstance(json.loads(turn.message.tool_calls[0].arguments), dict)

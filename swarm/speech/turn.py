@@ -5,29 +5,17 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from pool.types import Choice, Message, ToolCall, ToolSpec
+from swarm.history import plain
+from swarm.speech.calls import Broken, Call, Turn
+from swarm.speech.form import Form
+from swarm.tools import names
 
-_ALIASES = {
-    "bash": "shell", "sh": "shell", "terminal": "shell", "execute": "shell", "execute_command": "shell", "run": "shell",
-    "run_command": "shell", "cat": "view", "read": "view", "read_file": "view", "open": "view", "open_file": "view",
-    "str_replace": "edit", "search_replace": "edit", "replace": "edit", "edit_file": "edit", "apply_diff": "edit",
-    "create": "write", "create_file": "write", "write_file": "write", "write_to_file": "write", "test": "run_tests",
-    "tests": "run_tests", "pytest": "run_tests", "done": "finish", "submit": "finish", "attempt_completion": "finish",
-    "complete": "finish",
-}  # fmt: skip
-_KEYS = {
-    "cmd": "command", "code": "command", "script": "command", "file": "path", "filename": "path", "file_path": "path",
-    "filepath": "path", "old": "search", "old_str": "search", "old_string": "search", "find": "search",
-    "new": "replace", "new_str": "replace", "new_string": "replace", "replacement": "replace", "text": "content",
-    "contents": "content", "start": "first", "start_line": "first", "from": "first", "end": "last", "end_line": "last",
-    "to": "last", "description": "summary", "message": "summary", "result": "summary",
-}  # fmt: skip
 _FENCE = re.compile(r"```(?P<tag>[\w+-]*)[ \t]*\n(?P<body>.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _TAGGED = re.compile(r"<tool_call>\s*(?P<body>.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 _XML = re.compile(r"<function=(?P<name>[\w.-]+)>(?P<body>.*?)(?:</function>|\Z)", re.DOTALL)
@@ -37,38 +25,13 @@ _ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call that names a real tool; its arguments are an object, not yet judged by the tool."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A call that cannot be run, and why, in words for the model."""
-
-    id: str
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One answer: the message to keep in the history, always well-formed, and the calls in it."""
-
-    message: Message
-    calls: tuple[Call | Broken, ...]
-
-
-def read(choice: Choice, specs: Sequence[ToolSpec], *, native: bool, number: int) -> Turn:
+def read(choice: Choice, specs: Sequence[ToolSpec], form: Form, *, number: int) -> Turn:
     """Read one answer. ``number`` makes call ids unique in a conversation.
 
     An answer that came only as reasoning counts as content, and calls are recovered from text where an endpoint's own
     parser left them there. An answer cut off by the token limit yields no call: half a file must not be written.
     """
+    native = form.native
     text = plain(choice.content if choice.content.strip() or choice.tool_calls else choice.reasoning)
     if native and choice.tool_calls:
         return _native(choice, specs, number)
@@ -86,11 +49,6 @@ def read(choice: Choice, specs: Sequence[ToolSpec], *, native: bool, number: int
         role="assistant", content="", tool_calls=(ToolCall(id=call.id, name=call.name, arguments=arguments),)
     )
     return Turn(kept, (call,))
-
-
-def plain(text: str) -> str:
-    """Text that UTF-8 can carry: lone surrogates, which a server's JSON may hold, become question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _native(choice: Choice, specs: Sequence[ToolSpec], number: int) -> Turn:
@@ -127,23 +85,15 @@ def _judge(name: str, arguments: Any, specs: Sequence[ToolSpec]) -> Call | Broke
     if not isinstance(value, dict):
         return Broken("", spec.name, f"the arguments of {spec.name} are not a JSON object")
     known = spec.parameters.get("properties", {})
-    return Call("", spec.name, {_key(key, known, value): item for key, item in value.items()})
+    return Call("", spec.name, {names.key_of(key, known, value): item for key, item in value.items()})
 
 
 def _named(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
     by_name = {spec.name: spec for spec in specs}
-    plain = name.strip().lower().replace("-", "_").rpartition(".")[2]
-    for candidate in (name, plain, _ALIASES.get(plain, "")):
-        if candidate in by_name:
-            return by_name[candidate]
-    close = get_close_matches(plain, list(by_name), n=1, cutoff=0.75)
+    if meant := names.tool_of(name, by_name):
+        return by_name[meant]
+    close = get_close_matches(name.strip().lower(), list(by_name), n=1, cutoff=0.75)
     return by_name[close[0]] if close else None
-
-
-def _key(key: str, known: Iterable[str], given: dict[str, Any]) -> str:
-    """The argument that a key means; a key already known, or whose meaning is taken, stays."""
-    meant = _KEYS.get(key, "")
-    return meant if key not in known and meant in known and meant not in given else key
 
 
 def load(text: str) -> Any:

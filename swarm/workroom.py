@@ -196,7 +196,7 @@ async def work_in(
     StaleClaimError, after which nothing of this attempt counts.
     """
     try:
-        return AttemptResult(conclusion=await _conclude(strategy, work, ledger, silent))
+        return AttemptResult(conclusion=await conclude(strategy, work, ledger, silent))
     except asyncio.CancelledError:
         await save_quietly(room)
         raise
@@ -219,8 +219,10 @@ async def save_quietly(room: Room) -> None:
         log.warning("attempt %s: the last save failed: %s", room.claim.attempt.id, error)
 
 
-async def _conclude(strategy: Strategy, work: Work, ledger: BudgetLedger, silent: Callable[[], float]) -> Conclusion:
-    """The strategy's conclusion, or the limit that it ran into."""
+async def conclude(
+    strategy: Strategy, work: Work, ledger: BudgetLedger, silent: Callable[[], float] = lambda: 0.0
+) -> Conclusion:
+    """The strategy's conclusion, or the limit that it ran into. Raises whatever breaks a strategy."""
     idle = ledger.budget.idle
     try:
         ledger.insist()

@@ -53,6 +53,7 @@ COMMANDS: dict[str, Entry] = {
         "spending", "Show what was spent today by each repository, each user and all, and what may be.", _WATCH
     ),
     "salvage": Entry("salvage", "What attempts left behind.", _WATCH),
+    "transcript": Entry("transcript", "Read, check and hand on what happened in an attempt.", _WATCH),
     "export": Entry("replay", "Write an attempt into one file.", _WATCH),
     "replay": Entry("replay", "Replay an attempt offline: the same tree again?", _WATCH),
     "init": Entry("init", "Find model servers on this machine and write a commented swarm.toml.", _SETUP),

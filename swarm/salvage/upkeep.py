@@ -17,10 +17,10 @@ from sandbox.trees.keeping import Keeping
 from sandbox.trees.workspace import Workspace
 from swarm.apart import apart
 from swarm.errors import StoreAwayError
-from swarm.salvage import entries
-from swarm.salvage.entries import ABOUT, LINES, TRANSCRIPTS, About
+from swarm.salvage import entries, telling
+from swarm.salvage.entries import ABOUT, LINES, TRANSCRIPTS
 from swarm.store.store import Store
-from swarm.types import Attempt, Step, TaskView
+from swarm.types import Step, TaskView
 from swarm.workroom import salvage_ref, salvage_words
 
 PAUSE = 2.0  # seconds between two looks at what is to be written
@@ -153,7 +153,7 @@ class Upkeep:
             await keeping.create(sha256=len(base) == 64)
         last = await self._last(keeping, name)
         steps = await self._steps(task, name, last)
-        about = _about(view, attempt, steps[-1].seq if steps else last)
+        about = telling.about(view, attempt, steps[-1].seq if steps else last)
         files = {ABOUT: about.model_dump_json(indent=1).encode()}
         if steps:
             files[f"{LINES}{steps[0].seq:012d}.jsonl"] = await asyncio.to_thread(entries.part, steps)
@@ -193,22 +193,3 @@ class Upkeep:
     async def _whole(self, repository: str) -> frozenset[str]:
         kept = await Keeping(self._folder / f"{repository}.git").kept(TRANSCRIPTS)
         return frozenset(each.ref.removeprefix(TRANSCRIPTS) for each in kept if entries.reach(each.subject)[1])
-
-
-def _about(view: TaskView, attempt: Attempt, last: int) -> About:
-    request = view.task.request
-    return About(
-        task=view.task.id,
-        attempt=attempt.id,
-        repository=request.repository,
-        number=attempt.number,
-        title=entries.titled(view),
-        base=request.base_commit,
-        tier=attempt.tier,
-        strategy=attempt.strategy,
-        started=attempt.started,
-        ended=attempt.ended,
-        ending=attempt.ending,
-        detail=attempt.detail[:2000],
-        last=last,
-    )

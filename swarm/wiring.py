@@ -11,7 +11,13 @@ import logging
 import os
 import platform
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -44,6 +50,7 @@ from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.errors import BrokerError, StoreError
+from swarm.evaluation.trying import Means as Trials
 from swarm.followup import Followup
 from swarm.measuring import Measuring
 from swarm.models import Models
@@ -396,6 +403,44 @@ async def replaying(
         proved = await backend.self_test()
         rooms = await stack.enter_async_context(_rooms(here, backend, proved, exits, denied))
         yield Means(rooms, spec, _strategies(settings), git)
+
+
+@asynccontextmanager
+async def evaluating(
+    settings: Settings,
+    folder: Path,
+    *,
+    models: bool,
+    choose: Callable[..., AbstractAsyncContextManager[SandboxBackend]] = chosen_backend,
+) -> AsyncIterator[Trials]:
+    """What cases of an evaluation are tried with: the daemon's own parts, without store, broker and repositories.
+
+    ``folder``, which is there, holds what is made for the sandboxes. Without ``models`` no pool is opened, and the embedded model is not
+    started. Raises SandboxUnavailableError and PoolError.
+    """
+    here = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"state": folder})})
+    repositories: dict[str, RepositoryConfig] = {}
+    denied = DeniedLog()
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(Pool(await _with_embedded(here, stack))) if models else None
+        tiers = Tiers(pool, pool.config) if pool else None
+        gateway = Models(pool, tiers) if pool and tiers else None
+        exits = ways_out(here.sandbox.egress, denied, connect=gateway.connect if gateway else None)
+        backend = await stack.enter_async_context(choose(here.sandbox, state=folder, exits=exits))
+        proved = await backend.self_test()
+        named = here.model_copy(update={"repositories": repositories})
+        rooms = await stack.enter_async_context(_rooms(named, backend, proved, exits, denied))
+        yield Trials(
+            rooms=rooms,
+            repositories=repositories,
+            spec=SandboxSpec(limits=here.sandbox.limits, env=here.sandbox.env),
+            strategy=_strategies(here),
+            pool=tiers,
+            models=gateway,
+            agent_setup=_agent_setup(here),
+            prices=here.prices,
+            ladder=acceptance.ladder(here),
+        )
 
 
 def _agent_setup(settings: Settings) -> Callable[[str], tuple[str, ...]]:

@@ -6,14 +6,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO
 
 from sandbox.errors import WorkspaceError
 from sandbox.trees.gitdir import PACK, STREAM, GitDir, GitLimitError, Limits
-from sandbox.trees.names import normal, shown
+from sandbox.trees.names import above, normal, shown
 from sandbox.trees.sealing import GITLINK, Blob, Found, Furniture, fit, harvest
 from sandbox.trees.tarball import END, TarReader, header, padding
 from sandbox.types import MIB, SealedTree
@@ -157,6 +157,28 @@ class Workspace:
     async def unchanged(self, base: str) -> SealedTree:
         """The base's own tree, as if it had been sealed. Raises WorkspaceError."""
         return await self._sealed(base, await self._git.line("rev-parse", f"{base}^{{tree}}"), ())
+
+    async def archive(self, commit: str) -> AsyncIterator[bytes]:
+        """The commit's files alone as a tar stream, for `begin` of another one. Raises WorkspaceError."""
+        async with aclosing(self._contents(await self._entries(commit), 0)) as contents:
+            async for chunk in contents:
+                yield chunk
+        yield END
+
+    async def chosen(self, base: str, tree: str, counts: Callable[[bytes], bool]) -> SealedTree:
+        """The base with those changes of a tree on it whose paths count. Raises WorkspaceError.
+
+        Where such a change needs the place of something of the base's that stays, the base's stays.
+        """
+        before, after = await self._entries(base), await self._entries(tree)
+        stays = {path: blob for path, blob in before.items() if after.get(path) == blob or not counts(path)}
+        folders = {folder for path in stays for folder in above(path)}
+        for path, blob in after.items():
+            if path in stays or path in folders or any(each in stays for each in above(path)):
+                continue
+            if before.get(path) == blob or counts(path):
+                stays[path] = blob
+        return await self._sealed(base, await self._write_tree(stays), ())
 
     async def keep(self, ref: str, sealed: SealedTree, message: str) -> None:
         """Keep a sealed tree as a commit on its base under ``ref``, replacing what was there."""

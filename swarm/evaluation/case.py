@@ -107,7 +107,8 @@ class Case(Frozen):
     """One case. ``id`` is unique in its set and may hold anything printable; nothing is ever named by it unescaped.
 
     The repository is ``files``, or ``source``. ``test_command`` is what the agent may run, None where it is told of
-    none. ``image`` and ``setup`` are as in [repositories.NAME] of swarm.toml.
+    none. ``image`` and ``setup`` are as in [repositories.NAME] of swarm.toml. ``blocked`` says why it cannot be run
+    or judged here (no image was given for it, its tests need the network): it is told as such, and never as failed.
     """
 
     id: str = Field(min_length=1, max_length=200)
@@ -124,6 +125,7 @@ class Case(Frozen):
     allowance: Allowance = Allowance()
     look_first: tuple[str, ...] = Field(default=(), description="paths that the agent is told to look at first")
     labels: dict[str, str] = Field(default_factory=dict, description="facts to group by, as the kind of bug")
+    blocked: str = ""
 
     @field_validator("id")
     @classmethod

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
 from sandbox.base import Sandbox
 from sandbox.errors import SandboxError, SandboxPathError
 from sandbox.types import Command, Outcome, SealedTree
 from swarm import evidence
-from swarm.types import CheckReport, TestRun
+from swarm.truth.python import LIMIT
+from swarm.truth.weakened import MOST, Change, relevant, weakened
+from swarm.types import CheckReport, TestRun, Weakened
 
 Fresh = Callable[[str], AbstractAsyncContextManager[Sandbox]]
+Originals = Mapping[str, tuple[bytes, bool] | None]
+Contents = Mapping[str, bytes | None]
 
 _REPORT_LIMIT = 32_000_000
 _FILE_LIMIT = 64_000_000
@@ -24,39 +30,121 @@ _WRAP = '/bin/sh -c "$1"; code=$?; if [ -f "$2" ]; then cp -- "$2" "$3"; rm -f -
 _QUIET = {"PYTHONDONTWRITEBYTECODE": "1", "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "CI": "1"}
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What a person or the operator decided about the tests of a change.
+
+    ``refuse_weakened``: a change that takes anything from its tests does not pass. ``released``: the task is to change
+    what is tested, so the base's own tests do not count in files that it changed; what they say is told all the same.
+    """
+
+    refuse_weakened: bool = False
+    released: bool = False
+
+
 async def check(
-    fresh: Fresh, sealed: SealedTree, test_command: str | None, *, seconds: float | None = None
+    fresh: Fresh,
+    sealed: SealedTree,
+    test_command: str | None,
+    *,
+    seconds: float | None = None,
+    rules: Rules = Rules(),
 ) -> CheckReport:
     """Judge a sealed tree by the operator's or the person's test command, never by one out of the tree.
 
     ``fresh(tree)`` opens a new sandbox without network whose workspace holds that tree; it is called with
     ``sealed.base_tree`` and ``sealed.tree``. ``seconds`` bounds each run. Where the proposal touched tests or what
-    steers them, a third run puts the base's own back. Code under test runs beside the test runner, so this
-    catches mistakes and lazy cheats, not hostile code that forges a report: a person still reads the proposal.
-    Raises SandboxError for broken machinery.
+    steers them, a third run puts the base's own back. Failures of tests that passed before, in files that the proposal
+    does not touch, are run once more and told as flaky where they pass then. Code under test runs beside the test
+    runner, so this catches mistakes and lazy cheats, not hostile code that forges a report: a person still reads the
+    proposal. Raises SandboxError for broken machinery.
     """
     if not test_command or not test_command.strip():
         return _not_run("no test command is known: give one with the task or in the repository's settings")
     if not sealed.changed:
         return _not_run("nothing was changed, so there is nothing to check")
     ours = evidence.restored(sealed.files, test_command)
+    looked = relevant(sealed.files, test_command)
     async with fresh(sealed.base_tree) as sandbox:
         originals = await _read_all(sandbox, ours)
+        before = await _contents(sandbox, looked, originals)
         base = await run_tests(sandbox, test_command, seconds=seconds)
-    proposal = await _tried(fresh, sealed.tree, test_command, seconds)
-    if _killed(proposal):  # by whom nobody knows, so it may not have been the change's doing
-        proposal = await _tried(fresh, sealed.tree, test_command, seconds)
-    if not ours or proposal.exit_code or proposal.timed_out:
-        return evidence.compare(base, proposal, None)
-    async with fresh(sealed.tree) as sandbox:
-        await _put_back(sandbox, originals)
-        own = await run_tests(sandbox, test_command, seconds=seconds)
-    return evidence.compare(base, proposal, own)
+    runs = _Runs(fresh, sealed, test_command, seconds, base)
+    proposal, after = await runs.made(None, looked)
+    found = await asyncio.to_thread(weakened, _changes(before, after), test_command)
+    own = None
+    if ours and not proposal.exit_code and not proposal.timed_out:
+        own, _ = await runs.made(originals, ())
+    report = evidence.compare(base, proposal, own, touched=frozenset(sealed.files), released=rules.released)
+    return _told(report, found, runs.flaky, rules)
 
 
-async def _tried(fresh: Fresh, tree: str, command: str, seconds: float | None) -> TestRun:
-    async with fresh(tree) as sandbox:
-        return await run_tests(sandbox, command, seconds=seconds)
+@dataclass
+class _Runs:
+    """Runs of the proposal, each in a sandbox of its own; ``flaky`` is what failed by chance in any of them."""
+
+    fresh: Fresh
+    sealed: SealedTree
+    command: str
+    seconds: float | None
+    base: TestRun
+    flaky: tuple[str, ...] = ()
+
+    async def made(self, originals: Originals | None, looked: Sequence[str]) -> tuple[TestRun, Contents]:
+        """A run, made once more where it may have failed by chance; and what these files held before the first."""
+        run, contents = await self._once(originals, looked)
+        if _killed(run):  # by whom nobody knows, so it may not have been the change's doing
+            run, _ = await self._once(originals, ())
+        doubted = evidence.suspects(self.base, run, frozenset(self.sealed.files))
+        if doubted:
+            again, _ = await self._once(originals, ())
+            if evidence.settles(again, doubted):
+                self.flaky = tuple(sorted({*self.flaky, *doubted}))
+                return again, contents
+        return run, contents
+
+    async def _once(self, originals: Originals | None, looked: Sequence[str]) -> tuple[TestRun, Contents]:
+        async with self.fresh(self.sealed.tree) as sandbox:
+            contents = await _contents(sandbox, looked, {})
+            if originals is not None:
+                await _put_back(sandbox, originals)
+            return await run_tests(sandbox, self.command, seconds=self.seconds), contents
+
+
+def _told(report: CheckReport, found: tuple[Weakened, ...], flaky: tuple[str, ...], rules: Rules) -> CheckReport:
+    """The report with what was found besides. Of one test it is told once: by its words before by its runs."""
+    said = {(each.path, each.test) for each in found} | {(each.path, "") for each in found if each.kind == "deleted"}
+    more = [each for each in report.weakened if not {(each.path, each.test.partition("[")[0]), (each.path, "")} & said]
+    weakened = (*found, *more)[:MOST]
+    update: dict[str, object] = {"weakened": weakened, "flaky": flaky}
+    if weakened and rules.refuse_weakened and report.verdict == "passed":
+        first = weakened[0]
+        where = f"{first.path}: {first.test}" if first.test else first.path
+        more_words = f", and {len(weakened) - 1} more" if len(weakened) > 1 else ""
+        update |= {
+            "verdict": "failed",
+            "reason": f"the tests demand less than they did: {where}: {first.text}{more_words}",
+        }
+    return report.model_copy(update=update)
+
+
+def _changes(before: Contents, after: Contents) -> dict[str, Change]:
+    return {path: Change(before.get(path), after.get(path)) for path in before.keys() | after.keys()}
+
+
+async def _contents(sandbox: Sandbox, paths: Sequence[str], known: Originals) -> Contents:
+    """What files hold, cut off where they are too long to be compared; None for those that are not there."""
+    found: dict[str, bytes | None] = {}
+    for path in paths:
+        if path in known:
+            held = known[path]
+            found[path] = held[0][: LIMIT + 1] if held else None
+            continue
+        try:
+            found[path] = await sandbox.read(path, limit=LIMIT + 1)
+        except SandboxPathError:
+            found[path] = None
+    return found
 
 
 def _killed(run: TestRun) -> bool:
@@ -89,6 +177,7 @@ async def run_tests(
         exit_code=outcome.exit_code,
         passed=results.passed,
         failed=results.failed,
+        skipped=results.skipped,
         seconds=outcome.seconds,
         timed_out=outcome.timed_out,
         out_of_memory=outcome.out_of_memory,
@@ -109,7 +198,7 @@ async def _results(sandbox: Sandbox, report: str, outcome: Outcome) -> evidence.
     return found or evidence.whole(succeeded=outcome.exit_code == 0)
 
 
-async def _read_all(sandbox: Sandbox, paths: tuple[str, ...]) -> Mapping[str, tuple[bytes, bool] | None]:
+async def _read_all(sandbox: Sandbox, paths: tuple[str, ...]) -> Originals:
     """Contents and executable bits of the base's files; None for those it does not have."""
     found: dict[str, tuple[bytes, bool] | None] = {}
     for path in paths:
@@ -125,7 +214,7 @@ async def _read_all(sandbox: Sandbox, paths: tuple[str, ...]) -> Mapping[str, tu
     return found
 
 
-async def _put_back(sandbox: Sandbox, originals: Mapping[str, tuple[bytes, bool] | None]) -> None:
+async def _put_back(sandbox: Sandbox, originals: Originals) -> None:
     """Give the base's own tests their place again: added files go, changed and deleted ones come back."""
     for path in originals:
         await sandbox.run(Command(argv=("rm", "-rf", "--", path)))

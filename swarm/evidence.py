@@ -11,12 +11,12 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from swarm.types import CheckReport, TestRun
+from swarm.types import CheckReport, TestRun, Weakened, WeakenedKind
 
 WHOLE = "command"
 _UNITTEST = re.compile(
     r"^(?P<method>\w+) \((?P<where>[\w.]+)\)(?P<doc>\n[^\n]*)? \.\.\. "
-    r"(?P<word>ok|FAIL|ERROR|expected failure|unexpected success)$",
+    r"(?P<word>ok|FAIL|ERROR|expected failure|unexpected success|skipped\b[^\n]*)$",
     re.MULTILINE,
 )
 _TEST_FOLDERS = frozenset({"test", "tests", "testing", "__tests__", "spec", "specs"})
@@ -35,10 +35,11 @@ _RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "coverage", "no
 
 @dataclass(frozen=True)
 class Results:
-    """Names of tests by outcome; a test that was skipped is in neither."""
+    """Names of tests by outcome; one that was skipped, or that may fail, is in neither of the first two."""
 
     passed: tuple[str, ...]
     failed: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
 
 
 def read_junit(data: bytes) -> Results | None:
@@ -49,15 +50,19 @@ def read_junit(data: bytes) -> Results | None:
         return None
     passed: set[str] = set()
     failed: set[str] = set()
+    skipped: set[str] = set()
     for case in root.iter("testcase"):
         tags = {child.tag for child in case}
-        if tags & {"failure", "error"}:
-            failed.add(_case_name(case))
-        elif "skipped" not in tags:
-            passed.add(_case_name(case))
+        kind = failed if tags & {"failure", "error"} else skipped if "skipped" in tags else passed
+        kind.add(_case_name(case))
+    return _results(passed, failed, skipped)
+
+
+def _results(passed: set[str], failed: set[str], skipped: set[str]) -> Results | None:
+    """None where no test was run at all: a run of skipped tests alone vouches for nothing."""
     if not passed and not failed:
         return None
-    return Results(tuple(sorted(passed - failed)), tuple(sorted(failed)))
+    return Results(tuple(sorted(passed - failed)), tuple(sorted(failed)), tuple(sorted(skipped - passed - failed)))
 
 
 def _case_name(case: Element) -> str:
@@ -74,13 +79,14 @@ def read_unittest(text: str) -> Results | None:
     """The lines that ``python -m unittest -v`` prints. None where there are none."""
     passed: set[str] = set()
     failed: set[str] = set()
+    skipped: set[str] = set()
     for match in _UNITTEST.finditer(text.replace("\r\n", "\n")):
         where, method = match["where"], match["method"]
         name = where if where.endswith(f".{method}") else f"{where}.{method}"
-        (passed if match["word"] in ("ok", "expected failure") else failed).add(name)
-    if not passed and not failed:
-        return None
-    return Results(tuple(sorted(passed - failed)), tuple(sorted(failed)))
+        word = match["word"]
+        kind = skipped if word.startswith("skipped") else passed if word in ("ok", "expected failure") else failed
+        kind.add(name)
+    return _results(passed, failed, skipped)
 
 
 def whole(*, succeeded: bool) -> Results:
@@ -96,8 +102,12 @@ def is_test_file(path: str, command: str) -> bool:
         return True
     if parts[0].removesuffix(".py") in _RUNNERS:
         return True
-    named = {word.removeprefix("./") for word in re.split(r"[\s;&|<>()'\"=]+", command)}
-    return path in named and bool(_SCRIPT.search(name))
+    return path in named_in(command) and bool(_SCRIPT.search(name))
+
+
+def named_in(command: str) -> frozenset[str]:
+    """Words of a command that may be paths in the repository."""
+    return frozenset(word.removeprefix("./") for word in re.split(r"[\s;&|<>()'\"=]+", command))
 
 
 def restored(files: Iterable[str], command: str) -> tuple[str, ...]:
@@ -105,24 +115,108 @@ def restored(files: Iterable[str], command: str) -> tuple[str, ...]:
     return tuple(sorted(path for path in files if is_test_file(path, command)))
 
 
-def compare(base: TestRun, proposal: TestRun, own: TestRun | None) -> CheckReport:
+def compare(
+    base: TestRun,
+    proposal: TestRun,
+    own: TestRun | None,
+    *,
+    touched: frozenset[str] = frozenset(),
+    released: bool = False,
+) -> CheckReport:
     """The verdict: passed where the proposal exits with 0, nothing broke, and the base's own tests agree.
 
     ``own`` is the run with the base's own tests put back, given where the proposal touched any of them. A test counts
-    as fixed only where it passes in every run of the proposal; one that is no longer run, skipped included, is broken
-    if it passed before and never fixed.
+    as fixed only where it passes in every run of the proposal. One that passed before, is not run by the proposal any
+    more and still passes as the base has it is no break but is told in ``weakened``. ``released`` says that a person
+    let the task change what is tested: what the base's own tests in ``touched`` files say is told, and does not count.
     """
     runs = [run for run in (proposal, own) if run is not None]
-    broken = sorted({name for run in runs for name in _missing(base.passed, run)})
+    free = [*base.passed, *base.failed] if released else []
+    let_go = {name for name in free if name == WHOLE or file_of(name) in touched}
+    broken = sorted({*_failing(base.passed, proposal), *_missing(base.passed, own or proposal)} - let_go)
     fixed = [name for name in base.failed if not any(_missing([name], run) for run in runs)]
-    reason = _objection(base, proposal, own, broken)
+    dropped = sorted(set(_missing(base.failed, own or proposal)) - let_go)
+    own_counts = own if own is not None and not (released and _only(own, touched)) else None
+    reason = _objection(proposal, own_counts, broken, dropped)
     return CheckReport(
         base=base,
         proposal=proposal,
         fixed=tuple(fixed),
         broken=tuple(broken),
+        weakened=tuple(_unheld(base, own, let_go) if released else _unrun(base, proposal, own)),
         verdict="failed" if reason else "passed",
         reason=reason,
+    )
+
+
+def suspects(base: TestRun, run: TestRun, touched: frozenset[str]) -> tuple[str, ...]:
+    """The tests that failed, where all of them passed before in files that nobody touched: it may be chance alone."""
+    if not run.exit_code or run.timed_out or run.out_of_memory or not run.failed:
+        return ()
+    known = set(base.passed)
+    return run.failed if all(name in known and file_of(name) not in touched for name in run.failed) else ()
+
+
+def settles(again: TestRun, doubted: Iterable[str]) -> bool:
+    """Whether a second run shows that the first one's failures were chance."""
+    return not again.exit_code and not again.timed_out and not again.failed and not _missing(doubted, again)
+
+
+def file_of(name: str) -> str:
+    """The file that a test lies in, as far as its name tells; ``unittest`` names a module by dots."""
+    path, separator, _ = name.partition("::")
+    if separator or "/" in path or path.endswith(".py") or "." not in path:
+        return path
+    return path.rsplit(".", 2)[0].replace(".", "/") + ".py"
+
+
+def _failing(names: Iterable[str], run: TestRun) -> list[str]:
+    """Those of ``names`` that fail in ``run``, or of which it says nothing because it was not told apart."""
+    ran = set(run.passed) | set(run.skipped)
+    failed = set(run.failed)
+    told = WHOLE not in ran | failed
+    return [name for name in _missing(names, run) if name in failed or not told]
+
+
+def _only(run: TestRun, touched: frozenset[str]) -> bool:
+    """Whether a run failed by tests in these files alone."""
+    return (
+        not run.timed_out
+        and not run.out_of_memory
+        and all(name == WHOLE or file_of(name) in touched for name in run.failed)
+    )
+
+
+def _unrun(base: TestRun, proposal: TestRun, own: TestRun | None) -> Iterable[Weakened]:
+    """Tests that passed before and that the proposal runs no more; what the base's own say of it is in the verdict."""
+    if own is None:
+        return
+    skipped = set(proposal.skipped)
+    for name in _missing(base.passed, proposal):
+        if name in proposal.failed or name == WHOLE or WHOLE in proposal.passed:
+            continue
+        how = (
+            "it passed before and is skipped, or may fail, now"
+            if name in skipped
+            else "it passed before and is not run now"
+        )
+        yield _weakened("skipped" if name in skipped else "deleted", name, how)
+
+
+def _unheld(base: TestRun, own: TestRun | None, let_go: set[str]) -> Iterable[Weakened]:
+    """Tests of the base that do not hold any more, where a person let the task change them."""
+    for name in _missing(base.passed, own) if own else ():
+        if name in let_go:
+            yield _weakened("expectation", name, "as the base has it, it fails on this change")
+
+
+def _weakened(kind: WeakenedKind, name: str, text: str) -> Weakened:
+    path, _, test = name.partition("::")
+    return Weakened(
+        kind=kind,
+        path=(path if test else file_of(name))[:4096],
+        test=(test or name).replace("::", ".")[:500],
+        text=text,
     )
 
 
@@ -140,7 +234,7 @@ def _missing(names: Iterable[str], run: TestRun) -> list[str]:
     ]
 
 
-def _objection(base: TestRun, proposal: TestRun, own: TestRun | None, broken: Sequence[str]) -> str:
+def _objection(proposal: TestRun, own: TestRun | None, broken: Sequence[str], dropped: Sequence[str]) -> str:
     """Why the proposal does not pass; empty when it does."""
     ended = _bad_end(proposal, "the tests")
     if ended:
@@ -151,7 +245,6 @@ def _objection(base: TestRun, proposal: TestRun, own: TestRun | None, broken: Se
             return ended
     if broken:
         return f"{some(broken)} passed before and {'does' if len(broken) == 1 else 'do'} not pass now"
-    dropped = _missing(base.failed, own or proposal)
     if dropped:
         return f"{some(dropped)} failed before and {'is' if len(dropped) == 1 else 'are'} no longer run"
     return ""

@@ -1,0 +1,126 @@
+"""Everything that a change takes from its tests, from the files before and after: the door of this folder. Pure.
+
+It judges words, not behaviour, so it warns and proves nothing: what proves is the run with the base's own tests put
+back. Input is a stranger's: sizes are bounded, and what cannot be read is said to be that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from swarm.evidence import is_test_file
+from swarm.truth import comparing, evaded, otherwise, steering
+from swarm.truth.python import LIMIT, FileFacts, read_python
+from swarm.types import Weakened
+
+MOST = 100  # findings that are told
+FILES = 200  # that are looked at
+TOTAL = 2 * 1024 * 1024  # bytes of them all, before and after together
+
+_MORE_TESTS = re.compile(
+    r"(Tests?|IT|Spec|Specs)\.(java|kt|kts|scala|groovy|cs|fs|swift|php)$|_spec\.rb$|^test_.+|(^|/)benches/"
+)
+
+
+Facts = tuple[FileFacts | None, FileFacts | None]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One changed file: its content before and after, None where there is none. Longer content than LIMIT need not be
+    whole: it is not compared."""
+
+    before: bytes | None
+    after: bytes | None
+
+
+def weakened(changes: Mapping[str, Change], command: str) -> tuple[Weakened, ...]:
+    """What these changes take from the tests that ``command`` runs, at most MOST findings, by path.
+
+    What a hostile change holds may take a processor some seconds: call it in a thread.
+    """
+    looked, left = _bounded(changes)
+    facts = {path: _facts(change) for path, change in looked.items() if path.endswith(".py") and tests(path, command)}
+    moved = comparing.digests(facts)
+    found = [
+        each
+        for path, change in looked.items()
+        for each in _of_file(path, change, facts.get(path, (None, None)), moved, command)
+    ]
+    if left:
+        names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+        found.append(
+            Weakened(kind="unread", path=left[0][:4096], text=f"too much was changed to compare it: {names}"[:300])
+        )
+    return tuple(dict.fromkeys(found))[:MOST]
+
+
+def relevant(files: Iterable[str], command: str) -> tuple[str, ...]:
+    """Of changed files, those whose content says anything about tests; FILES and one more at most."""
+    found = (path for path in sorted(files) if path.endswith(".py") or tests(path, command) or otherwise.stored(path))
+    return tuple(islice(found, FILES + 1))
+
+
+def tests(path: str, command: str) -> bool:
+    """Whether a path is that of a test, or of what steers tests."""
+    return is_test_file(path, command) or bool(_MORE_TESTS.search(path.rpartition("/")[2]))
+
+
+def _of_file(path: str, change: Change, facts: Facts, moved: frozenset[str], command: str) -> Iterator[Weakened]:
+    before, after = change.before, change.after
+    yield from steering.steered(path, before, after, command)
+    if path.endswith(".py") and tests(path, command):
+        yield from _of_python(path, change, facts, moved)
+    elif path.endswith(".py"):
+        yield from evaded.evaded(path, before, after) if after is not None else ()
+    elif before is not None and otherwise.CODE.search(path):
+        yield from otherwise.compared(path, before, after) if tests(path, command) else ()
+    elif before is not None and (otherwise.stored(path) or _beside_tests(path, command)):
+        how = "deleted" if after is None else "changed"
+        yield Weakened(kind="expectation", path=path[:4096], text=f"tests compare with it, and it was {how}")
+
+
+def _of_python(path: str, change: Change, facts: Facts, moved: frozenset[str]) -> Iterator[Weakened]:
+    before, after = facts
+    if before is not None and change.after is None:
+        yield from comparing.gone(path, before, moved)
+    elif before is not None and after is not None:
+        yield from comparing.compared(path, before, after, moved)
+    elif (change.before is not None and before is None) or (change.after is not None and after is None):
+        large = max(len(change.before or b""), len(change.after or b"")) > LIMIT
+        words = f"it is larger than the {LIMIT} bytes that are compared" if large else "it cannot be read as Python"
+        yield Weakened(kind="unread", path=path[:4096], text=words)
+    elif after is not None and after.exits:
+        yield Weakened(kind="exit", path=path[:4096], text=f"importing it ends the run: {after.exits}"[:300])
+    elif after is not None and after.patches:
+        names = ", ".join(sorted(after.patches)[:3])
+        yield Weakened(kind="patched", path=path[:4096], text=f"importing it replaces {names}"[:300])
+
+
+def _facts(change: Change) -> Facts:
+    return (
+        read_python(change.before) if change.before is not None else None,
+        read_python(change.after) if change.after is not None else None,
+    )
+
+
+def _beside_tests(path: str, command: str) -> bool:
+    """Whether a file that is no code lies in a folder of tests."""
+    return "/" in path and not otherwise.CODE.search(path) and is_test_file(f"{path.rpartition('/')[0]}/x", command)
+
+
+def _bounded(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[str]]:
+    """The changes that are looked at, and paths of the others."""
+    looked: dict[str, Change] = {}
+    left, room = [], TOTAL
+    for path in sorted(changes):
+        size = sum(len(data) for data in (changes[path].before, changes[path].after) if data is not None)
+        if len(looked) >= FILES or size > room:
+            left.append(path)
+            continue
+        room -= size
+        looked[path] = changes[path]
+    return looked, left

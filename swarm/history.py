@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pool.types import Message
+from pool.types import Message, Traits
+from swarm.recording import OVERFLOW
 from swarm.types import Step
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -16,6 +17,15 @@ _MARK = "[output removed to make room: {} characters; run or view it again where
 _SHORT = 300
 OPENING = "opening"
 ELIDED = "elided"
+CONDENSED = "condensed"
+ANEW = "begun anew"
+QUARANTINED = "quarantined"
+LONGER = "longer window"
+MOVED = "another tier"
+"""``about`` of the note that a conversation goes on with another tier than it began with, as a fork may."""
+BREAKS = (ELIDED, CONDENSED, ANEW, QUARANTINED, LONGER)
+"""``about`` of the notes after which a request does not begin with the bytes of the one before, or asks elsewhere."""
+_REFUSED = "[an answer that the model's server would not take back; it is left out]"
 
 
 def clean(text: str) -> str:
@@ -58,6 +68,40 @@ def elide(messages: Sequence[Message], keep: int) -> tuple[Message, ...]:
     )
 
 
+def continued(opening: Sequence[Message], added: str) -> tuple[Message, ...]:
+    """The opening with something at its very end, where it breaks the least of a cached prefix.
+
+    Within the last message, since some chat templates refuse two of a kind in a row.
+    """
+    *before, last = opening
+    return (*before, last.model_copy(update={"content": f"{last.content}\n\n{added}"}))
+
+
+def quarantine(messages: Sequence[Message]) -> tuple[Message, ...] | None:
+    """The same with the last answer made harmless: its calls keep their ids and lose their arguments, its text goes.
+
+    A server that once refuses a turn refuses every later request that holds it (OpenHands/OpenHands#13949). None where
+    there is none, or it is harmless already.
+    """
+    last = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "assistant"), None)
+    if last is None:
+        return None
+    old = messages[last]
+    calls = tuple(call.model_copy(update={"arguments": "{}", "fault": ""}) for call in old.tool_calls)
+    new = old.model_copy(update={"content": "" if calls else _REFUSED, "reasoning": "", "tool_calls": calls})
+    told = tuple(
+        message.model_copy(update={"content": plain_ascii(message.content)}) if n > last else message
+        for n, message in enumerate(messages)
+    )
+    cured = (*told[:last], new, *told[last + 1 :])
+    return None if cured == tuple(messages) else cured
+
+
+def plain_ascii(text: str) -> str:
+    """Text in which whatever is no ordinary letter or sign became a question mark, special tokens' brackets as well."""
+    return re.sub(r"<\|(.*?)\|>", r"<\1>", text.encode("ascii", "replace").decode())
+
+
 def size(messages: Iterable[Message]) -> int:
     """Characters of a conversation, calls included."""
     return sum(len(m.content) + sum(len(call.arguments) + len(call.name) for call in m.tool_calls) for m in messages)
@@ -71,28 +115,131 @@ class Past:
     native: bool
     open_calls: tuple[str, ...]
     changed: bool
+    opening: tuple[Message, ...] = ()
+    notes: str = ""
+    traits: Traits | None = None
+    began_on: str = ""
+    tier: str = ""
+    tools: str = ""
+    form: Mapping[str, Any] = field(default_factory=dict)
+    counted: tuple[int, int] = (0, 0)
 
 
 def rebuild(steps: Iterable[Step]) -> Past | None:
     """The conversation as it stood when the journal ends. None where no conversation had begun.
 
     ``open_calls`` are ids of calls that were asked for but have no result: they were interrupted. In the text protocol
-    an unanswered turn has the one id "text".
+    an unanswered turn has the one id "text". ``counted`` are the tokens of the last request as the server counted
+    them, and its bytes; zeros where nothing was counted.
     """
-    messages: tuple[Message, ...] = ()
-    native, changed = False, False
+    past: Past | None = None
     for step in steps:
-        data = step.data
-        if data.get("about") == OPENING:
-            messages, native = tuple(_message(item) for item in data["messages"]), bool(data["native"])
-        elif data.get("about") == ELIDED:
-            messages = elide(messages, int(data["keep"]))
-        elif messages and "message" in data:
-            messages = (*messages, _message(data["message"]))
-            changed = changed or bool(data.get("changed"))
-    if not messages:
+        past = _after(past, step.data)
+    if past is None:
         return None
-    return Past(messages, native, _open_calls(messages, native=native), changed)
+    return replace(past, open_calls=_open_calls(past.messages, native=past.native))
+
+
+def _after(past: Past | None, data: Mapping[str, Any]) -> Past | None:
+    """What stands after one more line."""
+    about = str(data.get("about", ""))
+    if about == OPENING:
+        return _begun(data)
+    if past is None:
+        return None
+    if (change := _CHANGES.get(about)) is not None:
+        return change(past, data)
+    return _said(past, data) if "message" in data else past
+
+
+def _begun(data: Mapping[str, Any]) -> Past:
+    opening = tuple(map(_message, data["messages"]))
+    tier = str(data.get("tier", ""))
+    return Past(
+        opening,
+        bool(data["native"]),
+        (),
+        changed=False,
+        opening=opening,
+        traits=Traits.model_validate(data["traits"]) if "traits" in data else None,
+        began_on=tier,
+        tier=tier,
+        tools=str(data.get("tools", "")),
+        form=data.get("form", {}),
+    )
+
+
+def _said(past: Past, data: Mapping[str, Any]) -> Past:
+    message = _message(data["message"])
+    known = replace(past, messages=(*past.messages, message), changed=past.changed or bool(data.get("changed")))
+    return known if message.role != "assistant" else replace(known, counted=counted_in(data) or past.counted)
+
+
+def _elided(past: Past, data: Mapping[str, Any]) -> Past:
+    return replace(past, messages=elide(past.messages, int(data["keep"])))
+
+
+def _condensed(past: Past, data: Mapping[str, Any]) -> Past:
+    notes = str(data["notes"])
+    return replace(past, messages=(*continued(past.opening, notes), *past.messages[int(data["kept"]) :]), notes=notes)
+
+
+def _anew(past: Past, data: Mapping[str, Any]) -> Past:
+    opening = tuple(map(_message, data["messages"]))
+    return replace(past, messages=opening, opening=opening, notes="")
+
+
+def _quarantined(past: Past, _data: Mapping[str, Any]) -> Past:
+    return replace(past, messages=quarantine(past.messages) or past.messages)
+
+
+def _longer(past: Past, data: Mapping[str, Any]) -> Past:
+    return replace(past, tier=str(data["tier"]), traits=Traits.model_validate(data["traits"]), counted=(0, 0))
+
+
+def _moved(past: Past, data: Mapping[str, Any]) -> Past:
+    return replace(_longer(past, data), began_on=str(data["tier"]))
+
+
+def _overflown(past: Past, data: Mapping[str, Any]) -> Past:
+    if past.traits is None:
+        return past
+    counted = (int(data["prompt"]), int(data["weight"])) if data.get("prompt") else past.counted
+    return replace(past, traits=narrowed(past.traits, data.get("window")), counted=counted)
+
+
+_CHANGES: Mapping[str, Callable[[Past, Mapping[str, Any]], Past]] = {
+    ELIDED: _elided,
+    CONDENSED: _condensed,
+    ANEW: _anew,
+    QUARANTINED: _quarantined,
+    LONGER: _longer,
+    MOVED: _moved,
+    OVERFLOW: _overflown,
+}
+
+
+def narrowed(traits: Traits, window: int | None) -> Traits:
+    """Traits with the window that a server named, where that is smaller than was known."""
+    if window is None or (traits.window is not None and traits.window <= window):
+        return traits
+    return traits.model_copy(update={"window": window})
+
+
+def counted_in(data: Mapping[str, Any]) -> tuple[int, int] | None:
+    """What a model call's line tells of its request: tokens and bytes. None where that is no measure of a window, as
+    the sum of a virtual model's parts."""
+    tokens, weight = data.get("prompt_tokens"), data.get("weight")
+    return (int(tokens), int(weight)) if tokens and weight and "report" not in data else None
+
+
+def _begun(data: Mapping[str, Any]) -> Past:
+    opening = tuple(map(_message, data["messages"]))
+    traits = Traits.model_validate(data["traits"]) if "traits" in data else None
+    tier = str(data.get("tier", ""))
+    past = Past(opening, bool(data["native"]), (), changed=False, opening=opening)
+    known = {"tools": str(data.get("tools", "")), "form": data.get("form", {})}
+    return replace(past, traits=traits, began_on=tier, tier=tier, **known)
 
 
 def _message(data: Any) -> Message:

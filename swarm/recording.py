@@ -10,11 +10,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pool.errors import ContextOverflowError, PermanentError, PoisonError, PoolError
 from pool.types import ChatRequest, Choice, CompletionRequest, Message, ToolCall
 
 OVERFLOW = "overflow"
 """``about`` of the note that a request was too long; beside it the request's digest and the window in tokens."""
 TOO_LONG = "the request was too long: "
+REFUSED = "refused"
+"""``about`` of the note that a request was turned down for another reason; beside it its digest and the error."""
 _WHOSE = {"session", "program", "deadline", "request_class", "cache_salt", "messages", "tools"}
 _LENGTH = 32  # hexadecimal digits
 
@@ -52,9 +55,18 @@ def answer_of(choice: Choice, message: Message) -> dict[str, Any]:
 
 def choice_of(data: Mapping[str, Any]) -> Choice:
     """The choice again, out of a `model_call` line that holds its message and ``answer``. Raises ValueError."""
-    message = Message.model_validate(data["message"])
+    message = Message.model_validate(data.get("message", {"role": "assistant"}))
     known = {"content": message.content, "tool_calls": message.tool_calls, "finish_reason": data["finish_reason"]}
     return Choice.model_validate(known | dict(data.get("answer", {})))
+
+
+def error_of(data: Mapping[str, Any]) -> PoolError:
+    """The error again that a note about OVERFLOW or REFUSED tells of."""
+    text = str(data.get("text", ""))
+    if data.get("about") == OVERFLOW:
+        return ContextOverflowError(text.removeprefix(TOO_LONG), window=data.get("window"))
+    kinds = {kind.__name__: kind for kind in (PermanentError, PoisonError, ContextOverflowError)}
+    return kinds.get(str(data.get("error")), PoolError)(text)
 
 
 def _same(asked: Iterable[ToolCall], kept: Iterable[ToolCall]) -> bool:

@@ -15,7 +15,7 @@ from pool.tiers.front import Tiers
 from pool.types import Choice, Part, Reply, Report, ToolCall, Usage
 from swarm.agent import Agent
 from swarm.budgets.scopes import Standing
-from swarm.prompts import INTERRUPTED, NO_CALL_TEXT, REPEATED
+from swarm.prompts import INTERRUPTED, NO_CALL_TEXT
 from swarm.types import Budget, Spent
 
 FILES = {"a.py": "x = 1\n"}
@@ -125,7 +125,7 @@ async def test_call_loop_is_told_then_given_up(desk) -> None:
     assert done.ending == "gave_up"
     assert "stuck" in done.summary
     assert len(at.pool.requests) == 6
-    assert REPEATED in at.pool.requests[4].messages[-1].content
+    assert "same call" in at.pool.requests[4].messages[-1].content
 
 
 async def test_same_test_run_after_different_edits_is_no_loop(desk) -> None:

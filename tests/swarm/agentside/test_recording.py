@@ -13,7 +13,7 @@ from swarm import recording
 from swarm.speech.calls import Turn
 from swarm.speech.form import Form
 from swarm.speech.turn import read
-from swarm.talk import dump
+from swarm.conversation.talk import dump
 from swarm.tools.specs import specs
 
 TOOLS = specs(testable=True)

@@ -1,0 +1,231 @@
+"""The running conversation of one attempt: journal first, then memory, so that a restart goes on where it stood."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.errors import ContextOverflowError
+from pool.types import ChatRequest, Message, ToolSpec, Traits
+from swarm import history, prompts, recording
+from swarm.budgets.notices import told_before
+from swarm.conversation import lessons, progress, room
+from swarm.conversation.lessons import Trail
+from swarm.conversation.progress import EVENT, Event, Progress
+from swarm.speech.form import Form
+from swarm.tools.specs import specs
+from swarm.work import Work
+
+_KNOWN = 0.15  # share of the window that what is known of a repository may take
+
+
+@dataclass
+class Talk:
+    """``messages`` only grow at their end, but for the breaks that `history.BREAKS` names, each a line of the journal,
+    so that an endpoint's cached prefix stays of use.
+
+    ``opening`` is what it began with, ``notes`` what stands for a part that was condensed. ``tier`` is asked now, of
+    which ``traits`` are known; ``count`` is what a server counted last. ``tested`` holds while the tests passed after
+    the last change, ``told`` counts the marks of the budget told of, ``turn`` the answers. ``progress`` and ``trail``
+    are what was done. ``marks`` name the messages, as far as they were asked for. ``heard`` is the number of the last
+    message from a person that was told.
+    """
+
+    work: Work
+    messages: tuple[Message, ...]
+    form: Form
+    tools: tuple[ToolSpec, ...]
+    traits: Traits
+    tier: str
+    opening: tuple[Message, ...] = ()
+    notes: str = ""
+    turn: int = 0
+    told: int = 0
+    changed: bool = False
+    tested: bool = True
+    warned: bool = False
+    model: str = ""
+    count: room.Count = field(default_factory=room.Count)
+    progress: Progress = field(default_factory=Progress)
+    trail: Trail = field(default_factory=Trail)
+    marks: list[str] = field(default_factory=list)
+    heard: int = 0
+    context: int = 0
+    looked: set[str] = field(default_factory=set)
+    condensed: int = -1
+    quarantined: int = -1
+
+    @property
+    def native(self) -> bool:
+        """Whether tools are offered in requests; else their calls are spoken as text."""
+        return self.form.native
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the next request as it stands."""
+        return room.weight(self.messages, self.tools if self.native else ())
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the next request, as far as they can be told before it is sent."""
+        return self.tokens_of(self.messages)
+
+    def tokens_of(self, messages: Sequence[Message]) -> int:
+        """Tokens of the next request, if these were its messages."""
+        return room.estimate(self.count, room.weight(messages, self.tools if self.native else ()))
+
+    def first(self, *, bare: bool = False) -> tuple[Message, ...]:
+        """The opening as it is for the tier that is asked now; ``bare`` of what is known of the repository."""
+        return opening_of(self.work, self.traits, self.tools, native=self.native, bare=bare)
+
+    async def append(self, kind: str, message: Message, data: dict[str, Any], event: Event | None = None) -> None:
+        """Add a message; what the next request says is on disk before it is sent."""
+        seen = {EVENT: event.model_dump(exclude_defaults=True)} if event else {}
+        line = {**data, "message": dump(message), **seen}
+        await self.work.record(kind, line)
+        self.messages = (*self.messages, message)
+        self.trail = self.trail.after(kind, line)
+        if event is not None:
+            self.progress = self.progress.after(event)
+
+    async def listen(self) -> bool:
+        """Tell what people have said to the task since; whether that was anything."""
+        said = await self.work.inbox(self.heard)
+        for one in said:
+            data = {"author": one.author, "text": one.text, "seq": one.seq, "of": one.task}
+            await self.append("message", Message(role="user", content=prompts.said(one.author, one.text)), data)
+            self.heard = one.seq
+        return bool(said)
+
+    async def answer(self, kind: str, id_: str, text: str, data: dict[str, Any], event: Event | None = None) -> None:
+        """Add what a call gave, in the form that its protocol wants."""
+        as_tool = self.native and id_ != "text"
+        message = (
+            Message(role="tool", content=text, tool_call_id=id_) if as_tool else Message(role="user", content=text)
+        )
+        await self.append(kind, message, data, event)
+
+    async def overflown(self, asked: str, error: ContextOverflowError) -> None:
+        """Write down that a request was too long, and learn from the words of the server what it takes."""
+        told = {"window": error.window, "prompt": error.prompt, "weight": self.weight}
+        told |= {"about": recording.OVERFLOW, "request": asked}
+        await self.work.record("note", {"text": f"{recording.TOO_LONG}{error}", **told})
+        self.traits = history.narrowed(self.traits, error.window)
+        if error.prompt:
+            self.count = room.Count(error.prompt, self.weight)
+
+    def counted(self, data: Mapping[str, Any]) -> None:
+        """Keep what a server counted for the request of this line."""
+        counted = history.counted_in(data)
+        self.count = room.Count(*counted) if counted else self.count
+        self.context = int(data["prompt_tokens"]) + int(data["completion_tokens"])
+
+    async def move(self, tier: str, traits: Traits, text: str) -> None:
+        """Ask another tier from now on."""
+        told = {"about": history.LONGER, "tier": tier, "traits": traits.model_dump(mode="json")}
+        await self.work.record("note", {"text": text, **told})
+        self.tier, self.traits, self.count = tier, traits, room.Count()
+
+    async def rewrite(self, messages: tuple[Message, ...], text: str, **facts: Any) -> None:
+        """Put other messages in place of all. ``facts`` tell `history.rebuild` how they are made of the ones before."""
+        await self.work.record("note", {"text": text, **facts})
+        self.messages = messages
+        self.marks.clear()
+
+    def digest(self, request: ChatRequest) -> str:
+        """Names a request with the conversation as it stands; only what is new in it is looked at."""
+        self.marks += map(recording.mark, self.messages[len(self.marks) :])
+        return recording.digest(request, self.marks)
+
+    @asynccontextmanager
+    async def noticing(self, *, due: bool = True) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """What is newly to be told of the budget, mostly nothing, and what the line that tells it must hold.
+
+        Told within the block: that line and the count in it are one, so nobody is told twice after a crash.
+        """
+        notice = self.work.ledger.notice(self.told) if due else None
+        if notice is None:
+            yield "", {}
+            return
+        yield notice.text, {"noticed": notice.passed}
+        self.told = notice.passed
+        await self.work.record("budget", notice.facts())
+
+
+async def begin(work: Work) -> Talk:
+    """A new conversation, or the one in the journal with its interrupted calls answered. Raises PoolError."""
+    past = history.rebuild(work.past)
+    return await _new(work) if past is None else await _resumed(work, past)
+
+
+async def _new(work: Work) -> Talk:
+    traits = await work.pool.traits(work.tier)
+    tools = _tools(work, size_of(traits))
+    form = Form(way="native" if traits.native else "text")
+    messages = opening_of(work, traits, tools, native=form.native)
+    told = {
+        "native": form.native,
+        "form": form.model_dump(mode="json"),
+        "traits": traits.model_dump(mode="json"),
+        "tier": work.tier,
+        "tools": size_of(traits),
+        "test_command": work.test_command,
+        "messages": [dump(message) for message in messages],
+    }
+    await work.record("note", {"text": "the conversation begins", "about": history.OPENING, **told})
+    return Talk(work, messages, form, tools, traits, work.tier, opening=messages)
+
+
+def opening_of(
+    work: Work, traits: Traits, tools: Sequence[ToolSpec], *, native: bool, bare: bool = False
+) -> tuple[Message, ...]:
+    """The first messages, what is known of the repository cut to a part of the window."""
+    most = 0 if bare else int(traits.window * _KNOWN * room.BYTES) if traits.window else None
+    request = work.task.request
+    return prompts.opening(request, tools, native=native, test_command=work.test_command, known=work.known, room=most)
+
+
+async def _resumed(work: Work, past: history.Past) -> Talk:
+    moved = past.began_on != work.tier or past.traits is None
+    traits = await work.pool.traits(work.tier) if moved else past.traits
+    if traits is None:
+        raise AssertionError("a conversation without traits was asked for them")
+    if moved:  # the journal is of another tier's attempt, or of an older version
+        told = {"about": history.MOVED, "tier": work.tier, "traits": traits.model_dump(mode="json")}
+        await work.record("note", {"text": f"the conversation goes on with tier {work.tier}", **told})
+    tier = work.tier if moved else past.tier
+    form = Form.model_validate(past.form) if past.form else Form(way="native" if past.native else "text")
+    talk = Talk(work, past.messages, form, _tools(work, past.tools), traits, tier, opening=past.opening)
+    talk.notes, talk.turn = past.notes, len(past.messages)
+    talk.changed, talk.tested = past.changed, not past.changed
+    talk.heard = last_heard(work)
+    talk.told = told_before(work.past, work.attempt)
+    calls = (step.data for step in reversed(work.past) if step.kind == "model_call" and "message" in step.data)
+    talk.context = next((data["prompt_tokens"] + data["completion_tokens"] for data in calls), 0)
+    talk.count = room.Count() if moved else room.Count(*past.counted)
+    talk.progress, talk.trail = progress.of(work.past), lessons.trail_of(work.past)
+    for id_ in past.open_calls:
+        talk.changed, talk.tested = True, False  # whatever was cut off may have changed something
+        await talk.answer("note", id_, prompts.INTERRUPTED, {"text": "the last command was interrupted"})
+    return talk
+
+
+def _tools(work: Work, size: str) -> tuple[ToolSpec, ...]:  # noqa: ARG001
+    return specs(testable=bool(work.test_command))
+
+
+def size_of(traits: Traits) -> str:  # noqa: ARG001
+    return "full"
+
+
+def last_heard(work: Work) -> int:
+    """The number of the last message that this conversation was told; a fork's other task numbers its own."""
+    told = (step.data for step in work.past if step.kind == "message")
+    return max((int(data["seq"]) for data in told if data.get("of") == work.task.id), default=0)
+
+
+def dump(message: Message) -> dict[str, Any]:
+    """A message as the journal keeps it."""
+    return message.model_dump(mode="json", exclude_defaults=True)

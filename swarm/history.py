@@ -134,13 +134,13 @@ def rebuild(steps: Iterable[Step]) -> Past | None:
     """
     past: Past | None = None
     for step in steps:
-        past = _after(past, step.data)
+        past = after(past, step.data)
     if past is None:
         return None
     return replace(past, open_calls=_open_calls(past.messages, native=past.native))
 
 
-def _after(past: Past | None, data: Mapping[str, Any]) -> Past | None:
+def after(past: Past | None, data: Mapping[str, Any]) -> Past | None:
     """What stands after one more line."""
     about = str(data.get("about", ""))
     if about == OPENING:

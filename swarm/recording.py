@@ -18,6 +18,7 @@ OVERFLOW = "overflow"
 TOO_LONG = "the request was too long: "
 REFUSED = "refused"
 """``about`` of the note that a request was turned down for another reason; beside it its digest and the error."""
+NO_ANSWER = (OVERFLOW, REFUSED)
 _WHOSE = {"session", "program", "deadline", "request_class", "cache_salt", "messages", "tools"}
 _LENGTH = 32  # hexadecimal digits
 

@@ -12,7 +12,6 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from pool.errors import ContextOverflowError
 from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Traits, Usage
 from swarm import history, recording
 from swarm.budgets.ledger import BudgetLedger
@@ -21,7 +20,7 @@ from swarm.budgets.prices import Counted
 from swarm.budgets.scopes import Gauge
 from swarm.replay import compare
 from swarm.replay.compare import Difference
-from swarm.replay.record import Life, at_once, in_turn, native, opening, traits
+from swarm.replay.record import Life, at_once, in_turn, native, traits
 from swarm.store.journal import encode
 from swarm.types import Budget, Spent, Step, TaskMessage
 
@@ -56,8 +55,7 @@ class Player:
             if step.kind == "model_call":
                 self._samples[str(step.data.get("request"))].append(step)
         self._saves = _saves(life)
-        past = history.rebuild(life.past)
-        self._messages = len(past.messages) if past else 0
+        self._talk = history.rebuild(life.past)
         self._known: set[int] = set()
         self.differences: list[Difference] = []
         self.trees: list[tuple[int, str, str]] = []
@@ -87,8 +85,8 @@ class Player:
         if step is None:
             raise ReplayStopped
         self._compare_request(step, request)
-        if step.data.get("about") == recording.OVERFLOW:
-            raise ContextOverflowError(_why(step), window=step.data.get("window"))
+        if step.data.get("about") in recording.NO_ANSWER:
+            raise recording.error_of(step.data)
         if step.kind != "model_call":
             self._tell(step, "order", f"{step.kind} {str(step.data.get('text', ''))[:200]}", "a model was asked")
             raise ReplayStopped("a model is asked where the record goes on with something else")
@@ -102,9 +100,9 @@ class Player:
         """As it was."""
         return native((*self._life.past, *self._life.lines))
 
-    async def traits(self, tier: str) -> Traits:  # noqa: ARG002  the protocol names it
+    async def traits(self, tier: str) -> Traits:
         """As they were."""
-        return traits((*self._life.past, *self._life.lines))
+        return traits((*self._life.past, *self._life.lines), tier)
 
     def acting(self, session: str, tool: str, expected: float | None = None) -> None:  # noqa: ARG002
         """A tool is about to run. Raises ReplayStopped where the record ends before it was over."""
@@ -127,11 +125,12 @@ class Player:
     async def record(self, kind: str, data: dict[str, Any]) -> None:
         """Hold a line against the record. Raises ReplayStopped where it goes on with another one, or ends."""
         kept = json.loads(encode(data))
-        self._messages += opening(kind, kept)
+        before = len(self._talk.messages) if self._talk else 0
+        self._talk = history.after(self._talk, kept)
         if at_once(kind, kept):
             await self._take_turn(kind, kept)
         elif in_turn(kind, kept):
-            self._follow(kind, kept)
+            self._follow(kind, kept, before)
 
     async def save(self) -> None:
         """Seal, and hold the tree against the one that was kept at this place."""
@@ -178,7 +177,7 @@ class Player:
     def _next_of_many(self) -> Step | None:
         return self._many[self._one] if self._one < len(self._many) else None
 
-    def _follow(self, kind: str, data: Mapping[str, Any]) -> None:
+    def _follow(self, kind: str, data: Mapping[str, Any], before: int) -> None:
         step = self._next()
         if step is None:
             raise ReplayStopped
@@ -187,8 +186,7 @@ class Player:
             self.differences.append(difference)
             if difference.what == "order":
                 raise ReplayStopped("the work goes on with something else than the record")
-            self._known.add(self._messages)
-        self._messages += "message" in data
+            self._known.add(before)
         self._turn += 1
 
     async def _take_turn(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -285,7 +283,3 @@ def _reply(step: Step, choices: tuple[Choice, ...]) -> Reply:
     usage = {key: step.data.get(key) for key in Usage.model_fields if step.data.get(key) is not None}
     known = {key: step.data[key] for key in _REPLY if key in Reply.model_fields and step.data.get(key) is not None}
     return Reply.model_validate({"choices": choices, "usage": Usage.model_validate(usage), **known})
-
-
-def _why(step: Step) -> str:
-    return str(step.data.get("text", "")).removeprefix(recording.TOO_LONG)

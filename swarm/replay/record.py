@@ -119,9 +119,10 @@ def native(lines: Sequence[Step]) -> bool:
     return bool(next(told, False))
 
 
-def traits(lines: Sequence[Step]) -> Traits:
-    """What was known of the models when the conversation began; of an older journal, how they spoke."""
-    told = next((step.data["traits"] for step in lines if "traits" in step.data), None)
+def traits(lines: Sequence[Step], tier: str) -> Traits:
+    """What was known of a tier's models when it was asked about; of an older journal, how they spoke."""
+    known = [step.data for step in lines if "traits" in step.data]
+    told = next((data["traits"] for data in reversed(known) if data.get("tier", tier) == tier), None)
     return Traits(native=native(lines)) if told is None else Traits.model_validate(told)
 
 
@@ -143,7 +144,7 @@ def in_turn(kind: str, data: Mapping[str, Any]) -> bool:
     """Whether a line's place in the order of the work is fixed: calls of a model, what tools gave, what was said."""
     if kind == "model_call":
         return "ask" not in data
-    return kind in {"command", "edit", "message"} or "message" in data or data.get("about") == recording.OVERFLOW
+    return kind in {"command", "edit", "message"} or "message" in data or data.get("about") in recording.NO_ANSWER
 
 
 def at_once(kind: str, data: Mapping[str, Any]) -> bool:
@@ -154,8 +155,3 @@ def at_once(kind: str, data: Mapping[str, Any]) -> bool:
 def in_order(step: Step) -> bool:
     """Whether a replay plays a line."""
     return in_turn(step.kind, step.data) or at_once(step.kind, step.data)
-
-
-def opening(kind: str, data: Mapping[str, Any]) -> int:
-    """How many messages a line begins a conversation with; 0 for any other."""
-    return len(data["messages"]) if kind == "note" and data.get("about") == history.OPENING else 0

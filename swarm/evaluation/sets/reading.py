@@ -1,0 +1,179 @@
+"""Reads the files of a user's set: bounded, no link followed; every refusal names the place, the reason and the mend.
+
+What lies in such a folder is data of strangers. A name that it gives never leads out of the folder that it is in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from sandbox.trees.names import git_among, normal
+from swarm.errors import EvaluationError
+from swarm.evaluation.case import Case, File
+
+LONGEST_TEXT = 2 * 1024 * 1024  # bytes of a statement, a description, a script
+LONGEST_LINE = 32 * 1024 * 1024  # of one row
+LARGEST_FILE = 16 * 1024 * 1024  # that goes into a workspace
+LARGEST_TREE = 64 * 1024 * 1024  # of all files of one case
+MOST_FILES = 5000  # of one case
+MOST_ROWS = 1_000_000
+
+
+def refuse(where: str | Path, why: str, mend: str) -> NoReturn:
+    """Raises EvaluationError for a place, a reason and a mend."""
+    raise EvaluationError(f"{where}: {why}", mend)
+
+
+def folder(path: Path, what: str) -> Path:
+    """A folder of the user's, made absolute. Raises EvaluationError."""
+    found = path.expanduser().absolute()
+    if not found.is_dir():
+        refuse(found, "is no folder" if found.exists() else "is not there", f"name the folder of {what}")
+    return found
+
+
+def data(path: Path, most: int = LARGEST_FILE) -> bytes:
+    """All of a plain file. Raises EvaluationError where it is missing, a link, special or over ``most`` bytes."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        link = path.is_symlink()
+        refuse(path, "is a link" if link else error.strerror or str(error), "put a plain, readable file there")
+    with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            refuse(path, "is no plain file", "put a plain, readable file there")
+        found = file.read(most + 1)
+    if len(found) > most:
+        refuse(path, f"is larger than {most} bytes", "make it smaller, or leave the case out")
+    return found
+
+
+def text(path: Path, most: int = LONGEST_TEXT) -> str:
+    """A file as UTF-8 text. Raises EvaluationError."""
+    raw = data(path, most)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        refuse(f"{path}, line {line}", "is not UTF-8", "save it as UTF-8")
+
+
+def toml(path: Path) -> dict[str, Any]:
+    """A TOML file. Raises EvaluationError, with the line that the parser names."""
+    try:
+        return tomllib.loads(text(path))
+    except tomllib.TOMLDecodeError as error:
+        refuse(path, f"is no TOML: {error}", "mend that line")
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """A JSON file that is one object. Raises EvaluationError."""
+    return _object(text(path), path)
+
+
+def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a JSON or JSONL file, each with its place in words. Raises EvaluationError at the first bad one."""
+    if path.suffix == ".json":
+        found = _loads(text(path, 8 * LONGEST_LINE), path)
+        for number, row in enumerate(found if isinstance(found, list) else [found], start=1):
+            if not isinstance(row, dict):
+                refuse(f"{path}, row {number}", "is no object", "write one JSON object a row")
+            yield f"{path}, row {number}", row
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        refuse(path, error.strerror or str(error), "name a readable JSON or JSONL file")
+    with file:
+        for number in range(1, MOST_ROWS + 1):
+            line = file.readline(LONGEST_LINE + 1)
+            where = f"{path}, line {number}"
+            if not line:
+                return
+            if len(line) > LONGEST_LINE:
+                refuse(where, f"is longer than {LONGEST_LINE} bytes", "leave the row out")
+            if line.strip():
+                yield where, _object(line.decode("utf-8", "replace"), where)
+    refuse(path, f"has more than {MOST_ROWS} lines", "split it")
+
+
+def within(top: Path, name: str, where: str | Path) -> Path:
+    """A path that a file of the set names, below ``top``. Raises EvaluationError where it leads out, or over a link."""
+    path = top
+    for part in plain(name, where).split("/"):
+        path /= part
+        if path.is_symlink():
+            refuse(where, f"names {name!r}, which goes over a link", "put the file itself there")
+    return path
+
+
+def plain(name: str, where: str | Path) -> str:
+    """A relative path with nothing odd about it. Raises EvaluationError."""
+    raw = name.encode("utf-8", "surrogateescape")
+    found = normal(raw)
+    if found is None or git_among(found.split(b"/")) is not None or "\\" in name:
+        refuse(
+            where, f"names the path {name!r}, which leads out of its folder or into git's", "name a plain path in it"
+        )
+    return found.decode("utf-8", "surrogateescape")
+
+
+def tree(top: Path, *, under: str = "", leave_out: frozenset[str] = frozenset()) -> tuple[File, ...]:
+    """Every file below a folder, ``under`` put before its path. ``leave_out`` are names that are passed over, at any
+    depth, as `.git` always is. Raises EvaluationError for a link, a special file, and too many or too large ones."""
+    found: list[File] = []
+    left = LARGEST_TREE
+    for path in _walk(top, leave_out | {".git"}):
+        if len(found) >= MOST_FILES:
+            refuse(top, f"holds more than {MOST_FILES} files", "use a smaller repository, or one as a git directory")
+        content = data(path)
+        left -= len(content)
+        if left < 0:
+            refuse(top, f"holds more than {LARGEST_TREE} bytes", "use a smaller repository, or one as a git directory")
+        name = plain(under + path.relative_to(top).as_posix(), path)
+        found.append(File(path=name, content=content, executable=os.access(path, os.X_OK)))
+    return tuple(found)
+
+
+def made(where: str | Path, **fields: Any) -> Case:
+    """A case out of what was read at a place. Raises EvaluationError for what cannot be one."""
+    try:
+        return Case(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = ".".join(map(str, first["loc"])) or "the case"
+        refuse(where, f"{what}: {first['msg'].removeprefix('Value error, ')}", "mend that, or leave the case out")
+
+
+def _walk(top: Path, leave_out: frozenset[str]) -> Iterator[Path]:
+    for path in sorted(top.iterdir()):
+        if path.name in leave_out:
+            continue
+        if path.is_symlink():
+            refuse(path, "is a link", "put the file itself there")
+        if path.is_dir():
+            yield from _walk(path, leave_out)
+        else:
+            yield path
+
+
+def _object(said: str, where: str | Path) -> dict[str, Any]:
+    found = _loads(said, where)
+    if not isinstance(found, dict):
+        refuse(where, "is no JSON object", "write one object, in braces")
+    return found
+
+
+def _loads(said: str, where: str | Path) -> Any:
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError) as error:
+        refuse(where, f"is no JSON: {error}", "mend it there")

@@ -17,7 +17,7 @@ from swarm.cli import door, screen, view
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.salvage import opened, readable
 from swarm.cli.sandbox.given import settings_of
-from swarm.cli.transcript_view import Wish, shown
+from swarm.cli.transcript_view import Wish, shown, wanted
 from swarm.client import DaemonClient
 from swarm.config import Settings, secrets_known, secrets_missing
 from swarm.errors import TaskNotFoundError, TranscriptError
@@ -94,7 +94,7 @@ def look(
     with _paged(wanted=pager and not steps) as say:
         for line in shown(told, wish):
             say(line)
-    if search and not any(True for _ in shown_steps(told, wish)):
+    if search and not any(wanted(each, wish) for each in told.steps):
         screen.hint(f"no step holds {search!r}")
 
 
@@ -170,11 +170,6 @@ def validate(
     else:
         end = "" if whole else "; it has no end: it was cut off, or goes on"
         screen.say(f"{file} is a transcript of {view.many(len(told.steps), 'step')}{end}")
-
-
-def shown_steps(told: Transcript, wish: Wish) -> Iterator[Text]:
-    """What of the steps alone would be shown."""
-    return shown(told.model_copy(update={"end": None}), wish)
 
 
 def _formed(told: Transcript, form: Form) -> str:

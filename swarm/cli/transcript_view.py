@@ -37,7 +37,7 @@ def shown(transcript: Transcript, wish: Wish) -> Iterator[Text]:
     yield from _header(transcript.header)
     last = 0
     for step in transcript.steps:
-        if not _wanted(step, wish):
+        if not wanted(step, wish):
             continue
         if step.step_id > last + 1 and (wish.search or wish.steps):
             yield Text("    ⋮", style="dim")
@@ -48,7 +48,8 @@ def shown(transcript: Transcript, wish: Wish) -> Iterator[Text]:
         yield from _end(transcript.end)
 
 
-def _wanted(step: Step, wish: Wish) -> bool:
+def wanted(step: Step, wish: Wish) -> bool:
+    """Whether a step is to be shown."""
     if wish.steps is not None and step.step_id not in wish.steps:
         return False
     return not wish.search or wish.search.casefold() in _all_text(step).casefold()
@@ -194,7 +195,7 @@ def _sentence(step: Step) -> str:
     if step.source != "system" or not isinstance(kind, str) or "role" in step.extra or kind == "output":
         return ""
     data = {name: value for name, value in step.extra.items() if name not in {"kind", "seq"}}
-    sentence = told(Line(task="", attempt=None, seq=0, at=0.0, kind=kind, data=data | {"text": step.message}))
+    sentence = told(Line(task="t", attempt=None, seq=0, at=0.0, kind=kind, data=data | {"text": step.message}))
     return sentence[10:]
 
 

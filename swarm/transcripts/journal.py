@@ -39,7 +39,7 @@ def transcript(header: Header, lines: Iterable[Line], *, ending: str = "", reaso
     last = 0.0
     for line in lines:
         last = line.at
-        data = values.mapping(values.mended(line.data, values.DEEPEST * 4))
+        data = values.mapping(values.mended(line.data, values.DEEPEST * 4, lenient=True))
         part = str(data.get("part", ""))
         if line.kind == "note" and data.get("about") == OPENING:
             drafts += _opening(line, data)

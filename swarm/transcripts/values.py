@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,29 +14,36 @@ DEEPEST = 48  # levels
 
 def parsed(raw: bytes | str, *, deepest: int = DEEPEST) -> Any:
     """The value that JSON text tells, with each lone surrogate replaced. Raises ValueError, whose words say why not."""
-    counted = sum(map(raw.count, b",[{")) if isinstance(raw, bytes) else sum(map(raw.count, ",[{"))
+    try:
+        told = raw.decode("utf-8-sig") if isinstance(raw, bytes) else raw
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+    counted = sum(map(told.count, ",[{"))
     if counted > VALUES:
         raise ValueError(f"it may hold {counted} values, more than {VALUES}")
     try:
-        value = json.loads(raw, parse_constant=_no_number)
+        value = json.loads(told, parse_constant=_no_number)
     except RecursionError:
         raise ValueError(f"it is nested deeper than {deepest} levels") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} is not UTF-8") from None
     return mended(value, deepest)
 
 
-def mended(value: Any, deepest: int = DEEPEST) -> Any:
-    """The value with text that UTF-8 can write. Raises ValueError where it is nested too deep."""
+def mended(value: Any, deepest: int = DEEPEST, *, lenient: bool = False) -> Any:
+    """The value with text that UTF-8 can write. Raises ValueError where it is nested too deep, and for a number that no
+    JSON can write; to be ``lenient`` is to have None in its place."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float) and not math.isfinite(value):
+        if not lenient:
+            raise ValueError("it holds a number that is larger than any")
+        return None
     if not isinstance(value, dict | list):
         return value
     if deepest <= 0:
         raise ValueError(f"it is nested deeper than {DEEPEST} levels")
     if isinstance(value, dict):
-        return {mended(key): mended(each, deepest - 1) for key, each in value.items()}
-    return [mended(each, deepest - 1) for each in value]
+        return {mended(key): mended(each, deepest - 1, lenient=lenient) for key, each in value.items()}
+    return [mended(each, deepest - 1, lenient=lenient) for each in value]
 
 
 def text(value: Any) -> str:

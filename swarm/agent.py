@@ -46,5 +46,5 @@ async def _done(work: Work, talk: Talk, done: Done) -> Conclusion:
 def _ended(talk: Talk, ending: Ending, summary: str, *, title: str = "", limit: str = "") -> Conclusion:
     """How it ended, with what a fresh attempt should know of it."""
     said = ("", f"{title}\n{summary}") if ending == "finished" else (summary, "")
-    told = lessons(talk.trail, *said) if ending in {"finished", "gave_up"} else ""
+    told = lessons(talk.trail, *said) if ending in {"finished", "gave_up", "limit_hit"} else ""
     return Conclusion(ending=ending, title=title, summary=summary, model=talk.model, limit=limit, lessons=told)

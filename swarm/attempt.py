@@ -22,6 +22,7 @@ from swarm.agents import agent_of
 from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.prices import Prices
 from swarm.checks import check
+from swarm.conversation.lessons import Tried, after_failed, goes_on, tried
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request, proposal_name
 from swarm.errors import BrokerError, StaleClaimError, StoreError, TaskError
 from swarm.faults import broken, fault_of
@@ -112,6 +113,8 @@ class AttemptRun:
         self._workspace = parts.workspace(claim.task.request.repository)
         self._ref = claim.attempt.salvage or salvage_ref(claim.attempt.id)
         self._said: set[str] = set()
+        self._tried: tuple[Tried, ...] = ()
+        self._built_on: Tried | None = None
         self.pulse = Pulse(parts.stall)
         name = claim.attempt.id
         self.ledger = BudgetLedger(
@@ -214,18 +217,36 @@ class AttemptRun:
             self._task = await self._store.needs.granted(self._claim, *given)
 
     async def _told(self) -> Task:
-        """The task as its agent is told of it, with what became of the tasks that it needs."""
+        """The task as its agent is told of it, with what became of the tasks that it needs and of earlier attempts."""
         request = self._task.request
-        if not request.needs:
-            return self._task
-        told = after_needed(request.instructions, await self._store.needs.results(self._task.id))
+        told = request.instructions
+        if request.needs:
+            told = after_needed(told, await self._store.needs.results(self._task.id))
+        told = after_failed(told, self._tried, self._built_on)
         return self._task.model_copy(update={"request": request.model_copy(update={"instructions": told})})
+
+    async def _learn(self) -> None:
+        """What earlier attempts teach one that begins afresh, and whose work it builds on, if any's was good."""
+        if self._claim.source is not None:
+            return  # it goes on from another one, whose whole conversation it knows
+        self._tried = tried(await self._store.tries.before(self._task.id, self._claim.attempt.number))
+        better = goes_on(self._tried)
+        tree = await self._tree_of(better.salvage) if better is not None and better.salvage else None
+        if better is None or tree is None:
+            return
+        self._built_on = better
+        # As a line of the journal it is what a fork or a replay of this attempt begins with as well.
+        await self._record_once("salvage", {"ref": better.salvage, "tree": tree})
+
+    async def _tree_of(self, ref: str) -> str | None:
+        return await found_tree(self._workspace, self._store, self._task.request.repository, ref)
 
     async def _work(self, base: str) -> AttemptResult:
         past = await self._past()
         self.ledger.heard(await self._store.budgets.standings(self._claim.attempt.id))
         try:
             await self._require(base)
+            await self._learn()
             async with self._phase(Phase.WORK), self._room(base) as room:
                 strategy = self._parts.strategy(self._claim.attempt.strategy)
                 bench = self._bench(room, past, await self._told())
@@ -332,8 +353,9 @@ class AttemptRun:
             refs += [fork_ref(self._task.id)] if source.task != self._task.id else []
             refs += [source.salvage] if source.salvage else []
             recorded = recorded or source.salvage
+        refs += [self._built_on.salvage] if self._built_on and self._built_on.salvage else []
         for ref in refs:
-            if tree := await found_tree(self._workspace, self._store, self._task.request.repository, ref):
+            if tree := await self._tree_of(ref):
                 return tree
         if recorded:
             raise TaskError(f"the work under {recorded} is gone", f"begin afresh: swarm retry {self._task.id}")

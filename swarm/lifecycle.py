@@ -12,6 +12,7 @@ from swarm.types import Attempt, AttemptResult, Budget, Ending, Frozen, Outcome,
 
 S = TaskState
 
+FRESH = 0.25  # share of the budget that must be left for a fresh attempt on the same tier
 FIRST_WAIT = 5.0  # seconds before the first retry of a passing fault; each further one waits four times as long
 
 _ENDS = {
@@ -95,7 +96,8 @@ def decide(attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent
 
     Faults of the machinery are tried again, all of them on the one count of attempts in ``budget``. Faults of the agent
     are never repeated blindly: they climb to the next tier of ``ladder`` (weakest first; empty where the person pinned
-    the tier) or end.
+    the tier); with none above, a fresh attempt is made where the last one left lessons and enough of the budget; else
+    they end.
     """
     if result.fault:
         return _after_fault(attempt, result, budget, spent)
@@ -103,8 +105,9 @@ def decide(attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent
     reason = result.conclusion.summary or ending
     if ending == "finished":
         return _after_checks(attempt, result, budget, spent, ladder)
-    climb = _climb(attempt, budget, spent, ladder) if ending == "gave_up" else None
-    return climb or _end(_STATES[ending], reason)
+    if ending != "gave_up":
+        return _end(_STATES[ending], reason)
+    return _again(attempt, result, budget, spent, ladder) or _end(S.GAVE_UP, reason)
 
 
 def _after_fault(attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent) -> Decision:
@@ -132,7 +135,25 @@ def _after_checks(
         return _end(S.NEEDS_PERSON, f"nothing vouches for the change: {why}")
     if report.verdict == "passed":
         return Decision(kind="deliver", reason=f"the checks pass{_fixed(report.fixed)}")
-    return _climb(attempt, budget, spent, ladder) or _end(S.CHECKS_FAILED, report.reason)
+    return _again(attempt, result, budget, spent, ladder) or _end(S.CHECKS_FAILED, report.reason)
+
+
+def _again(
+    attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent, ladder: tuple[str, ...]
+) -> Decision | None:
+    """Another attempt at what an agent could not do: on the next tier, else afresh with what was learned."""
+    if climb := _climb(attempt, budget, spent, ladder):
+        return climb
+    if not (result.conclusion.lessons and may_try_again(budget, spent) and _worth(budget, spent)):
+        return None
+    reason = f"attempt {attempt.number} could not do it; a fresh one is told what was tried"
+    return Decision(kind="retry", reason=reason, tier=attempt.tier)
+
+
+def _worth(budget: Budget, spent: Spent) -> bool:
+    """Whether so much is left that beginning afresh is no waste."""
+    pairs = ((spent.tokens, budget.tokens), (spent.steps, budget.steps), (spent.wall, budget.wall))
+    return all(used <= limit * (1 - FRESH) for used, limit in pairs)
 
 
 def _climb(attempt: Attempt, budget: Budget, spent: Spent, ladder: tuple[str, ...]) -> Decision | None:

@@ -245,7 +245,7 @@ class TestRun(Frozen):
 
 WeakenedKind = Literal[
     "deleted", "skipped", "emptied", "fewer", "loosened", "expectation", "patched", "exit", "steered", "evaded", "unread"
-]
+]  # fmt: skip
 """What became of a test: see docs/checks.md, which has a row for each."""
 
 
@@ -289,12 +289,12 @@ class Conclusion(Frozen):
     """
 
     ending: Ending
-    lessons: str = Field(default="", max_length=20_000)
     title: str = ""
     summary: str = ""
     model: str = ""
     strategy: str = Field(default="", description="the way that did it, where another one chose it")
     limit: str = Field(default="", description="which limit was hit, as task.tokens, lineage.money or fleet.steps")
+    lessons: str = Field(default="", max_length=20_000)
 
 
 class Happening(Frozen):

@@ -8,10 +8,16 @@ from typing import Any
 
 from swarm.history import clean, shorten
 from swarm.prompts import quoted
-from swarm.types import Frozen, Step
+from swarm.types import Attempt, AttemptResult, CheckReport, Frozen, Step
 
 MOST = 4000  # characters of one attempt's lessons
 ALL = 9000  # of all that a fresh attempt is told
+_TEACHES: Mapping[str, str] = {
+    "finished": "it said that it was done, and the checks turned it down",
+    "gave_up": "it gave up",
+    "limit_hit": "its budget was spent",
+}
+_NAMES = 10
 _FILES, _TESTS, _SUMMARY, _REASON = 30, 1500, 800, 600
 _LEAD = (
     "This task was tried before, without success; the files are as they were before that{but}. What stands between the "
@@ -22,9 +28,9 @@ _GOES_ON = ", but for the changes of attempt {number}, after which more tests pa
 
 
 class Tried(Frozen):
-    """An attempt that ended without a delivery; ``judged`` is what the checks said of its work."""
+    """An attempt that ended without a delivery; ``judged`` is what the checks said of its work, which is kept under
+    ``salvage``, ``improved`` that they found something mended and nothing broken."""
 
-    attempt: str
     number: int
     tier: str
     ending: str
@@ -73,6 +79,35 @@ def lessons(trail: Trail, why: str, summary: str = "") -> str:
     if trail.tests:
         parts.append(f"Its last test run:\n{trail.tests}")
     return shorten("\n".join(parts), MOST)
+
+
+def tried(earlier: Iterable[tuple[Attempt, AttemptResult]]) -> tuple[Tried, ...]:
+    """What there is to learn from: attempts whose agent could not do it, not those that broke or were stopped."""
+    return tuple(
+        _tried(attempt, result)
+        for attempt, result in earlier
+        if result.fault is None and result.conclusion.lessons and result.conclusion.ending in _TEACHES
+    )
+
+
+def _tried(attempt: Attempt, result: AttemptResult) -> Tried:
+    report = result.report if result.report and result.report.verdict == "failed" else None
+    return Tried(
+        number=attempt.number,
+        tier=attempt.tier,
+        ending=_TEACHES[result.conclusion.ending],
+        lessons=result.conclusion.lessons,
+        judged=_judged(report) if report else "",
+        improved=bool(report and report.fixed and not (report.broken or report.weakened)),
+        salvage=attempt.salvage,
+    )
+
+
+def _judged(report: CheckReport) -> str:
+    parts = [report.reason]
+    parts += [f"fixed: {', '.join(report.fixed[:_NAMES])}"] if report.fixed else []
+    parts += [f"broken: {', '.join(report.broken[:_NAMES])}"] if report.broken else []
+    return "; ".join(part for part in parts if part)
 
 
 def goes_on(tried: Sequence[Tried]) -> Tried | None:

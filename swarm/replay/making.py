@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
+from collections.abc import Sequence
 
 from sandbox.trees.workspace import Workspace
 from swarm.budgets.sums import total
 from swarm.config import RepositoryConfig, Settings
+from swarm.conversation.lessons import after_failed, goes_on, tried
 from swarm.errors import ReplayError, TaskNotFoundError
 from swarm.prompts import after_needed
 from swarm.replay.record import Ground, Recording, hindrance, test_command, trees
@@ -31,7 +34,7 @@ async def recording(store: Store, shelf: Shelf, settings: Settings, wanted: str)
     known = settings.repositories.get(repository, RepositoryConfig())
     recorded = Recording(
         program=importlib.metadata.version("agent-swarm"),
-        task=await _told(store, view.task),
+        task=await _told(store, view.task, attempt, lines),
         attempt=attempt,
         before=total([each.spent for each in view.attempts if each.number < attempt.number]),
         test_command=test_command(lines) or view.task.request.test_command or known.test_command,
@@ -47,11 +50,16 @@ async def recording(store: Store, shelf: Shelf, settings: Settings, wanted: str)
     return recorded.model_copy(update={"shallow": shallow}), objects
 
 
-async def _told(store: Store, task: Task) -> Task:
-    """The task as its agent was told of it, with what became of the tasks that it needed."""
-    if not task.request.needs:
-        return task
-    told = after_needed(task.request.instructions, await store.needs.results(task.id))
+async def _told(store: Store, task: Task, attempt: Attempt, lines: Sequence[Step]) -> Task:
+    """The task as its agent was told of it, with what became of the tasks that it needed and of earlier attempts."""
+    told = task.request.instructions
+    if task.request.needs:
+        told = after_needed(told, await store.needs.results(task.id))
+    if all(line.attempt == attempt.id for line in lines):  # else it went on from another, and knew all of it
+        earlier = tried(await store.tries.before(task.id, attempt.number))
+        begun = itertools.takewhile(lambda line: line.kind != "phase_started" or line.data["phase"] != "work", lines)
+        built = any(line.kind == "salvage" for line in begun)
+        told = after_failed(told, earlier, goes_on(earlier) if built else None)
     return task.model_copy(update={"request": task.request.model_copy(update={"instructions": told})})
 
 

@@ -34,6 +34,7 @@ from swarm.store.schedules import Schedules
 from swarm.store.schema import attempts, tasks
 from swarm.store.snapshots import Snapshots
 from swarm.store.times import Times
+from swarm.store.tries import Tries
 from swarm.store.verbs import Verbs
 from swarm.types import Step, Task, TaskRequest, TaskState, TaskView
 
@@ -62,6 +63,7 @@ class Store:
         self.verbs = Verbs(self._db)
         self.breakers = Breakers(self._db)
         self.needs = Needs(self._db)
+        self.tries = Tries(self._db)
         self.schedules = Schedules(self._db)
         self.line = Line(self._db, self.queue, self.breakers)
 

@@ -244,8 +244,18 @@ class TestRun(Frozen):
 
 
 WeakenedKind = Literal[
-    "deleted", "skipped", "emptied", "fewer", "loosened", "expectation", "patched", "exit", "steered", "evaded", "unread"
-]  # fmt: skip
+    "deleted",
+    "skipped",
+    "emptied",
+    "fewer",
+    "loosened",
+    "expectation",
+    "patched",
+    "exit",
+    "steered",
+    "evaded",
+    "unread",
+]
 """What became of a test: see docs/checks.md, which has a row for each."""
 
 

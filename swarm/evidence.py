@@ -54,7 +54,7 @@ def read_junit(data: bytes) -> Results | None:
     for case in root.iter("testcase"):
         tags = {child.tag for child in case}
         kind = failed if tags & {"failure", "error"} else skipped if "skipped" in tags else passed
-        kind.add(_case_name(case))
+        kind.add(case_name(case))
     return _results(passed, failed, skipped)
 
 
@@ -65,7 +65,7 @@ def _results(passed: set[str], failed: set[str], skipped: set[str]) -> Results |
     return Results(tuple(sorted(passed - failed)), tuple(sorted(failed)), tuple(sorted(skipped - passed - failed)))
 
 
-def _case_name(case: Element) -> str:
+def case_name(case: Element) -> str:
     """``tests/test_a.py::TestB::test_c``, or the dotted module as a path when collecting it failed."""
     file, classname, name = case.get("file", ""), case.get("classname", ""), case.get("name", "")
     if not file:

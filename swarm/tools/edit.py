@@ -6,23 +6,31 @@ Bytes outside the replaced span are never touched: line ends, byte order mark, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from swarm.tools.text import crlf, numbered, unix, unnumbered
+
 _BOM = "\ufeff"
-_NUMBERED = re.compile(r"^ *\d+(?:\t|\| ?)")
-_ANCHORS = 20_000
+_PLACES = 50  # counted at most
+_ODD = "\ufffd"
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\"}
+_LINES, _WIDE, _WORK = 20_000, 400, 3_000_000  # lines looked at for the nearest, characters of each, and of all
 
 
 @dataclass(frozen=True)
 class Edited:
-    """The new content and the lines (from 1, both included) that the replacement now fills."""
+    """The new content and the lines (from 1, both included) that the replacement now fills, of ``count`` places the
+    first. ``was`` are the lines in the place of which it was put."""
 
     data: bytes
     first: int
     last: int
     tolerant: bool = False
+    count: int = 1
+    was: int = 1
 
 
 @dataclass(frozen=True)
@@ -49,43 +57,62 @@ def replace(data: bytes, search: str, replacement: str) -> Edited | Missed:
     if not search.strip():
         return Missed("the search text is empty: give the lines to replace, or write the whole file")
     text = data.decode("utf-8", "surrogateescape")
-    search, replacement = _unix(search), _unix(replacement)
+    search, replacement = unix(search), unix(replacement)
     if search == replacement:
         return Missed("search and replacement are the same, so nothing would change")
     for wanted, new in _readings(search, replacement):
-        for tolerant, find in ((False, _exact), (True, _same_lines), (True, _same_words)):
+        for tolerant, find in ((False, _exact), (True, _same_lines), (True, _same_words), (True, _same_but_blank)):
             spans = find(text, wanted)
             if len(spans) > 1:
                 return _ambiguous(text, spans)
             if spans:
                 return _apply(text, spans[0], new, tolerant=tolerant)
-    return _nearest(text, search)
+    if _ODD in search and (found := _odd(text, search, replacement)) is not None:
+        return found
+    return nearest(text, search)
 
 
-def _readings(search: str, replacement: str) -> list[tuple[str, str]]:
-    """The texts as given, and without line numbers where every line of the search has one."""
-    readings = [(search, replacement)]
-    lines = [line for line in search.split("\n") if line.strip()]
-    if all(_NUMBERED.match(line) for line in lines):
-        readings.append((_unnumbered(search), _unnumbered(replacement)))
-    return readings
+def replace_all(data: bytes, search: str, replacement: str) -> Edited | Missed:
+    """Replace every place that holds exactly ``search``; where there is none, say what `replace` would."""
+    text = data.decode("utf-8", "surrogateescape")
+    wanted, new = unix(search), unix(replacement)
+    if not wanted.strip() or wanted == new:
+        return replace(data, search, replacement)
+    if wanted not in text and (windows := wanted.replace("\n", "\r\n")) in text:
+        wanted, new = windows, new.replace("\n", "\r\n")
+    count = text.count(wanted)
+    if count < 2:
+        return replace(data, search, replacement)
+    at = text.index(wanted)
+    first = text.count("\n", 0, at) + 1
+    made = text.replace(wanted, new).encode("utf-8", "surrogateescape")
+    return Edited(made, first, first + new.count("\n"), count=count, was=wanted.count("\n") + 1)
 
 
-def _unnumbered(text: str) -> str:
-    return "\n".join(_NUMBERED.sub("", line) for line in text.split("\n"))
+def _readings(search: str, replacement: str) -> Iterator[tuple[str, str]]:
+    """The texts as given; without line numbers where every line of the search has one; with escapes undone that a
+    model wrote where a newline was meant."""
+    yield search, replacement
+    if numbered(search):
+        yield unnumbered(search), unnumbered(replacement)
+    if "\n" not in search and "\\n" in search:
+        yield _unescaped(search), _unescaped(replacement)
 
 
-def _unix(text: str) -> str:
-    """A model's text with plain newlines and without lone surrogates, which no file can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[0]), text)
 
 
 def _exact(text: str, search: str) -> list[_Span]:
-    """Places of the very text, in a file with CRLF the same text with CRLF."""
+    """Places of the very text, in a file with CRLF the same text with CRLF; overlapping ones count."""
     for wanted in dict.fromkeys((search, search.replace("\n", "\r\n"))):
-        spans = [_Span(m.start(), m.end()) for m in re.finditer(f"(?={re.escape(wanted)})", text)]
+        spans: list[_Span] = []
+        at = text.find(wanted)
+        while at >= 0 and len(spans) < _PLACES:
+            spans.append(_Span(at, at + len(wanted)))
+            at = text.find(wanted, at + 1)
         if spans:
-            return [_Span(span.start, span.start + len(wanted)) for span in spans]
+            return spans
     return []
 
 
@@ -97,19 +124,27 @@ def _same_words(text: str, search: str) -> list[_Span]:
     return _windows(text, search, lambda line: " ".join(line.split()))
 
 
-def _windows(text: str, search: str, key: Callable[[str], str]) -> list[_Span]:
-    """Runs of whole lines that equal the search under ``key``; the last line's own line end stays outside the span."""
-    wanted = [key(line) for line in search.strip("\n").split("\n")]
+def _same_but_blank(text: str, search: str) -> list[_Span]:
+    """As `_same_words`, with any number of blank lines between."""
+    return _windows(text, search, lambda line: " ".join(line.split()), blank=False)
+
+
+def _windows(text: str, search: str, key: Callable[[str], str], *, blank: bool = True) -> list[_Span]:
+    """Runs of whole lines that equal the search under ``key``; the last line's own line end stays outside the span.
+
+    Without ``blank`` lines that hold nothing are passed over on both sides.
+    """
+    given = [line for line in search.strip("\n").split("\n") if blank or line.strip()]
+    wanted = [key(line) for line in given]
     starts, lines = _lines(text)
-    keys = [key(line) for line in lines]
+    looked = [at for at, line in enumerate(lines) if blank or line.strip()]
+    keys = [key(lines[at]) for at in looked]
     spans = []
-    for first in range(len(lines) - len(wanted) + 1):
-        if keys[first : first + len(wanted)] == wanted:
-            last = first + len(wanted) - 1
+    for first in range(len(keys) - len(wanted) + 1):
+        if keys[first] == wanted[0] and keys[first : first + len(wanted)] == wanted:
+            top, last = looked[first], looked[first + len(wanted) - 1]
             end = starts[last] + len(lines[last].rstrip("\r"))
-            spans.append(
-                _Span(starts[first], end, (_indent(search.strip("\n").split("\n")), _indent(lines[first : last + 1])))
-            )
+            spans.append(_Span(starts[top], end, (_indent(given), _indent(lines[top : last + 1]))))
     return spans
 
 
@@ -132,7 +167,7 @@ def _indent(lines: Sequence[str]) -> str:
 def _apply(text: str, span: _Span, replacement: str, *, tolerant: bool) -> Edited | Missed:
     new = replacement
     if tolerant:
-        new = "\n".join(_reindent(line, *span.indent) for line in new.strip("\n").split("\n"))
+        new = "\n".join(reindent(line, *span.indent) for line in new.strip("\n").split("\n"))
     if _crlf(text, span):
         new = new.replace("\n", "\r\n")
     if text[span.start : span.end] == new:
@@ -142,7 +177,7 @@ def _apply(text: str, span: _Span, replacement: str, *, tolerant: bool) -> Edite
         end = _past_newline(text, end)
     data = (text[:start] + new + text[end:]).encode("utf-8", "surrogateescape")
     first = text.count("\n", 0, start) + 1
-    return Edited(data, first, first + new.count("\n"), tolerant)
+    return Edited(data, first, first + new.count("\n"), tolerant, was=text.count("\n", start, end) + 1)
 
 
 def _past_newline(text: str, end: int) -> int:
@@ -152,7 +187,7 @@ def _past_newline(text: str, end: int) -> int:
     return end
 
 
-def _reindent(line: str, given: str, found: str) -> str:
+def reindent(line: str, given: str, found: str) -> str:
     """A line of the replacement, its indentation shifted from the search's to the file's."""
     if given == found or not line.strip():
         return line
@@ -164,29 +199,49 @@ def _reindent(line: str, given: str, found: str) -> str:
 def _crlf(text: str, span: _Span) -> bool:
     """Whether lines end with CRLF in the span, or, where it holds no line end, in the file."""
     inside = text[span.start : span.end]
-    judged = inside if "\n" in inside else text
-    return judged.count("\r\n") * 2 > judged.count("\n")
+    return crlf(inside if "\n" in inside else text)
 
 
 def _ambiguous(text: str, spans: Sequence[_Span]) -> Missed:
     lines = [str(text.count("\n", 0, span.start) + 1) for span in spans]
     places = ", ".join(lines[:10]) + (", ..." if len(lines) > 10 else "")
-    return Missed(
-        f"the search text is there {len(spans)} times (at lines {places}): add lines around it to make it unique"
-    )
+    count = f"{len(spans)} times" if len(spans) < _PLACES else f"{len(spans)} times or more"
+    return Missed(f"the search text is there {count} (at lines {places}): add lines around it to make it unique")
 
 
-def _nearest(text: str, search: str) -> Missed:
+def _odd(text: str, search: str, replacement: str) -> Edited | Missed | None:
+    """The place of a search that was copied from a view of bytes that are no UTF-8; those bytes stay as they are."""
+    shown = "".join(_ODD if "\udc80" <= char <= "\udcff" else char for char in text)
+    spans = _exact(shown, search)
+    if len(spans) != 1:
+        return _ambiguous(shown, spans) if spans else None
+    odd = [char for char in text[spans[0].start : spans[0].end] if char == _ODD or "\udc80" <= char <= "\udcff"]
+    if replacement.count(_ODD) not in (0, len(odd)):
+        return Missed(
+            f"the place holds {len(odd)} bytes that are no UTF-8, shown as {_ODD}: keep all of them in the replacement "
+            "or none, or choose a smaller place"
+        )
+    parts = replacement.split(_ODD)
+    new = parts[0] + "".join(byte + part for byte, part in zip(odd, parts[1:], strict=False))
+    return _apply(text, spans[0], new, tolerant=False)
+
+
+def nearest(text: str, search: str) -> Missed:
     """The lines most like the search, so that the next try can copy them."""
     wanted = search.strip("\n").split("\n")
     anchor = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     _, lines = _lines(text)
-    best, place = 0.0, -1
+    best, place, work = 0.0, -1, _WORK
     matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(wanted[anchor].strip())
-    for index, line in enumerate(lines[:_ANCHORS]):
-        matcher.set_seq1(line.strip())
-        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
+    matcher.set_seq2(wanted[anchor].strip()[:_WIDE])
+    for index, line in enumerate(lines[:_LINES]):
+        matcher.set_seq1(line.strip()[:_WIDE])
+        if matcher.real_quick_ratio() <= best or matcher.quick_ratio() <= best:
+            continue
+        work -= len(line[:_WIDE]) * 10
+        if work < 0:
+            break
+        if (ratio := matcher.ratio()) > best:
             best, place = ratio, index
     if best < 0.4:
         return Missed(
@@ -194,5 +249,5 @@ def _nearest(text: str, search: str) -> Missed:
         )
     first = max(0, place - anchor)
     shown = lines[first : first + len(wanted) + 1]
-    numbered = "\n".join(f"{first + 1 + offset}\t{line.rstrip(chr(13))}" for offset, line in enumerate(shown))
-    return Missed(f"the search text is not in the file. The nearest lines are:\n{numbered}")
+    told = "\n".join(f"{first + 1 + offset}\t{line.rstrip(chr(13))[:_WIDE]}" for offset, line in enumerate(shown))
+    return Missed(f"the search text is not in the file. The nearest lines are:\n{told}")

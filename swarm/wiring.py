@@ -411,12 +411,14 @@ async def evaluating(
     folder: Path,
     *,
     models: bool,
+    climb: bool = True,
     choose: Callable[..., AbstractAsyncContextManager[SandboxBackend]] = chosen_backend,
 ) -> AsyncIterator[Trials]:
     """What cases of an evaluation are tried with: the daemon's own parts, without store, broker and repositories.
 
-    ``folder``, which is there, holds what is made for the sandboxes. Without ``models`` no pool is opened, and the embedded model is not
-    started. Raises SandboxUnavailableError and PoolError.
+    ``folder``, which is there, holds what is made for the sandboxes; what earlier processes left there is removed.
+    Without ``models`` no pool is opened and the embedded model is not started; without ``climb`` a strategy gets no
+    other tier than its own. Raises SandboxUnavailableError and PoolError.
     """
     here = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"state": folder})})
     repositories: dict[str, RepositoryConfig] = {}
@@ -428,6 +430,7 @@ async def evaluating(
         exits = ways_out(here.sandbox.egress, denied, connect=gateway.connect if gateway else None)
         backend = await stack.enter_async_context(choose(here.sandbox, state=folder, exits=exits))
         proved = await backend.self_test()
+        await backend.sweep()
         named = here.model_copy(update={"repositories": repositories})
         rooms = await stack.enter_async_context(_rooms(named, backend, proved, exits, denied))
         yield Trials(
@@ -439,7 +442,7 @@ async def evaluating(
             models=gateway,
             agent_setup=_agent_setup(here),
             prices=here.prices,
-            ladder=acceptance.ladder(here),
+            ladder=acceptance.ladder(here) if climb else (),
         )
 
 

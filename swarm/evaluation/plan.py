@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -73,6 +73,8 @@ class Plan(Frozen):
     backend: str = ""
     image: str = ""
     climb: bool = False
+    embedded: bool = False
+    given: dict[str, Any] = Field(default_factory=dict, description="what a person gave the set beside its name")
     started: float = Field(default=0.0, description="when it was begun, in seconds since the epoch")
 
     def tries(self) -> Iterator[Planned]:

@@ -24,7 +24,7 @@ WINDOW = 20  # events that are looked at
 EVENT = "event"
 """The key of a journal line under which its event is kept, so that a restart goes on counting."""
 _LENGTH = 12
-_VOLATILE = re.compile(r"0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{7,64}\b|\d+|(?<=/tmp/)[\w.-]+")
+_VOLATILE = re.compile(r"0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{7,64}\b|\d+(?:\.\d+)*|(?<=/tmp/)[\w.-]+")
 
 # How often a pattern is seen before it is told of, and before the attempt is over.
 LIMITS: Mapping[Pattern, tuple[int, int]] = {

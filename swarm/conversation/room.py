@@ -8,14 +8,14 @@ is never asked for more than is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pool.types import Message, ToolSpec
 
 ANSWER, SHORTEST = 4096, 512  # of one answer: what is asked for, and with less than which none is worth asking for
 BYTES = 3.0  # of UTF-8 a token, taken low: code and paths come to 3 to 4
-_FRAME = 24  # bytes of what a chat template puts around a message
+_FRAME = 24  # bytes of what a chat template puts around a message or a call
 _SLACK, _SHARE = 16, 0.02  # by which a prompt may be longer than was estimated: fixed, and of what was added
 ROOMY = 0.6  # share of the window that a conversation is brought down to, so that it is done rarely
 
@@ -28,12 +28,12 @@ class Count:
     weight: int = 0
 
 
-def weight(messages: Iterable[Message], tools: Sequence[ToolSpec] = ()) -> int:
+def weight(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
     """Bytes of a conversation, its calls and the tools offered included."""
-    said = sum(
-        _FRAME + _bytes(m.content) + sum(_bytes(c.arguments) + _bytes(c.name) for c in m.tool_calls) for m in messages
-    )
-    return said + sum(_bytes(tool.model_dump_json()) for tool in tools)
+    said = sum(_FRAME + _bytes(message.content) for message in messages)
+    calls = (call for message in messages for call in message.tool_calls)
+    called = sum(_FRAME + _bytes(call.name) + _bytes(call.arguments) for call in calls)
+    return said + called + sum(_bytes(tool.model_dump_json()) for tool in tools)
 
 
 def estimate(count: Count, now: int) -> int:

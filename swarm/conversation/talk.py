@@ -128,10 +128,10 @@ class Talk:
         await self.work.record("note", {"text": text, **told})
         self.tier, self.traits, self.count = tier, traits, room.Count()
 
-    async def rewrite(self, messages: tuple[Message, ...], text: str, **facts: Any) -> None:
+    async def rewrite(self, new: tuple[Message, ...], text: str, **facts: Any) -> None:
         """Put other messages in place of all. ``facts`` tell `history.rebuild` how they are made of the ones before."""
         await self.work.record("note", {"text": text, **facts})
-        self.messages = messages
+        self.messages = new
         self.marks.clear()
 
     def digest(self, request: ChatRequest) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -29,6 +29,13 @@ class AgentConfig(Frozen):
 
     command: str | tuple[str, ...] = Field(
         description="what to run: text for /bin/sh, or a list of words in which {task}, {task_file}, {model} are put",
+    )
+    protocol: Literal["plain", "acp"] = Field(
+        default="plain",
+        description="how it is told the task: by variables and a file, or over the Agent Client Protocol on its input",
+    )
+    authenticate: str = Field(
+        default="", max_length=100, description="the method of `acp` that it wants to be authenticated by; no secret"
     )
     setup: tuple[str, ...] = Field(
         default=(), description="shell commands that install it into $HOME, run once with the package registries"

@@ -8,6 +8,7 @@ changed by then is kept.
 from __future__ import annotations
 
 import asyncio
+import importlib.resources
 import re
 import time
 from collections import Counter
@@ -21,7 +22,8 @@ from swarm import prompts
 from swarm.agents import PLACEHOLDERS, AgentConfig
 from swarm.budgets.notices import told_before
 from swarm.budgets.prices import facts
-from swarm.errors import ConfigError
+from swarm.errors import BudgetExceededError, ConfigError
+from swarm.strategies import acp_client
 from swarm.strategies.printed import Printed, ending
 from swarm.types import Conclusion, Task
 from swarm.work import Calls, Work
@@ -33,7 +35,7 @@ SAVE_SHARE = 20  # a save is not begun before so many times the last one's durat
 HOPELESS = 3  # calls refused for what no endpoint can do, before the first answer, after which it is stopped
 LONGEST_WORD = 100_000  # bytes of the task in one argument or variable; the kernel takes 131072
 REASON = 400  # characters of why a call failed
-TASK_FILE = ".swarm-task.md"
+TASK_FILE, CLIENT_FILE = ".swarm-task.md", ".swarm-acp.py"
 _MARK = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _WRITE = 'umask 077 && cat > "$HOME/$1" && printf %s "$HOME"'
 _BUDGET = """\
@@ -84,17 +86,14 @@ class CommandAgent:
     async def _command(self, work: Work) -> Command:
         """What is run, with the task put where it looks for it."""
         text = told(work.task, work.test_command, await _heard(work), work.ledger.left())
-        write = Command(argv=("/bin/sh", "-c", _WRITE, "sh", TASK_FILE), stdin=text.encode("utf-8", "replace"))
-        written = await work.sandbox.run(write)
-        if written.exit_code != 0:
-            raise ConfigError(
-                f"the task cannot be written into the agent's home: {ending(written.text, 2)}",
-                "give the sandbox more room: sandbox.limits.disk",
-            )
-        task_file = f"{written.text}/{TASK_FILE}"
+        task_file = await _put(work, TASK_FILE, text.encode("utf-8", "replace"))
         variables = {"SWARM_TASK": short(text), "SWARM_TASK_FILE": task_file, "SWARM_MODEL": work.tier}
+        argv = argv_of(self._agent, {"task": short(text), "task_file": task_file, "model": work.tier})
+        if self._agent.protocol == "acp":
+            client = await _put(work, CLIENT_FILE, _client())
+            argv = ("python3", client, task_file, f"{_left(work):.1f}", self._agent.authenticate, "--", *argv)
         return Command(
-            argv=argv_of(self._agent, {"task": short(text), "task_file": task_file, "model": work.tier}),
+            argv=argv,
             env=_QUIET | self._agent.env | variables,
             timeout=max(1.0, _left(work)),
         )
@@ -137,10 +136,11 @@ class CommandAgent:
             why = why or run.hopeless
             return Conclusion(ending="gave_up", summary=f"{self._name} was stopped: {why}", model=model)
         tail = ending(outcome.text)
-        if outcome.timed_out:
-            late = run.work.ledger.late()
-            why = f"{late}, and {self._name} had not ended"
-            return Conclusion(ending="limit_hit", summary=why, model=model, limit=late.limit)
+        cancelled = self._agent.protocol == "acp" and outcome.exit_code == acp_client.CANCELLED
+        if outcome.timed_out or cancelled:
+            met = _met(run.work)
+            why = f"{met}, and {self._name} had not ended"
+            return Conclusion(ending="limit_hit", summary=why, model=model, limit=met.limit)
         if outcome.exit_code in self._agent.success_exit_codes:
             return Conclusion(ending="finished", summary=_summary(self._name, tail), model=model)
         if outcome.exit_code in _CANNOT_START and not calls.answers:
@@ -150,6 +150,22 @@ class CommandAgent:
                 f"see agents.{self._name}.command and agents.{self._name}.setup, and docs/agents.md",
             )
         return Conclusion(ending="gave_up", summary=_gave_up(self._name, outcome, tail), model=model)
+
+
+async def _put(work: Work, name: str, data: bytes) -> str:
+    """Where a file is, written into the agent's home. Raises ConfigError where there is no room for it."""
+    written = await work.sandbox.run(Command(argv=("/bin/sh", "-c", _WRITE, "sh", name), stdin=data))
+    if written.exit_code != 0:
+        raise ConfigError(
+            f"the task cannot be written into the agent's home: {ending(written.text, 2)}",
+            "give the sandbox more room: sandbox.limits.disk",
+        )
+    return f"{written.text}/{name}"
+
+
+def _client() -> bytes:
+    """The program that speaks with an agent of the Agent Client Protocol inside."""
+    return importlib.resources.files("swarm.strategies").joinpath("acp_client.py").read_bytes()
 
 
 async def _heard(work: Work) -> tuple[str, ...]:
@@ -253,6 +269,15 @@ async def _ended(*tasks: asyncio.Future[Any] | None) -> None:
     for task in running:
         task.cancel()
     await asyncio.wait(running)
+
+
+def _met(work: Work) -> BudgetExceededError:
+    """Which limit an agent was stopped at: one that is spent, else that of the time."""
+    try:
+        work.ledger.admit()
+    except BudgetExceededError as error:
+        return error
+    return work.ledger.late()
 
 
 def _left(work: Work) -> float:

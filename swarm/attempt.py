@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sandbox.base import Sandbox
@@ -21,11 +22,14 @@ from sandbox.types import SandboxSpec, SealedTree, SelfTest
 from swarm.agents import agent_of
 from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.prices import Prices
-from swarm.checks import check
+from swarm.checks import Rules, check
 from swarm.conversation.lessons import Tried, after_failed, goes_on, tried
 from swarm.delivery import BrokerClient, Offer, compose, mirror_request, proposal_name
 from swarm.errors import BrokerError, StaleClaimError, StoreError, TaskError
 from swarm.faults import broken, fault_of
+from swarm.knowledge.briefing import Briefer, Ground
+from swarm.knowledge.proving import DISCOVER
+from swarm.known import KNOWN, Briefing, Known
 from swarm.lifecycle import pauses
 from swarm.prompts import after_needed
 from swarm.pulse import COMMAND, MODEL, ROOM, Pulse, PulsingChat, PulsingSandbox
@@ -63,7 +67,8 @@ class Parts:
     start. ``note(session, failed)`` is told of each check. ``models`` serves agents that run inside a sandbox,
     ``agent_setup`` gives the commands that install the one which a strategy is. ``stall`` is after how many seconds
     without a sign of life an attempt is stuck, ``delivery`` for how many one waits for a broker that is away.
-    ``prices`` is what model calls cost, ``clock`` what the wall clock of budgets is read from.
+    ``prices`` is what model calls cost, ``clock`` what the wall clock of budgets is read from. ``briefer`` tells what a
+    repository says of itself and finds test commands; ``ladder`` are the tiers, the weakest first.
     """
 
     rooms: Rooms
@@ -81,6 +86,8 @@ class Parts:
     delivery: float = 0.0
     prices: Prices = field(default_factory=Prices)
     clock: Callable[[], float] = time.monotonic
+    briefer: Briefer | None = None
+    ladder: tuple[str, ...] = ()
 
 
 class Prepared(Frozen):
@@ -247,14 +254,10 @@ class AttemptRun:
         try:
             await self._require(base)
             await self._learn()
-            async with self._phase(Phase.WORK), self._room(base) as room:
-                strategy = self._parts.strategy(self._claim.attempt.strategy)
-                bench = self._bench(room, past, await self._told())
-                result = await work_in(room, strategy, bench, self.ledger, lambda: self.pulse.silent)
-                await self._journal_broken_off()
-                if result.fault:
-                    await self._journal_fault(result.fault)
-                return await self._seal(room, result)
+            async with self._phase(Phase.WORK):
+                briefing = await self._briefing(base, past)
+                async with self._room(base) as room:
+                    return await self._worked_in(room, past, briefing)
         except (StoreError, StaleClaimError):
             raise
         except Exception as error:  # noqa: BLE001 - a sandbox that does not open or close is a value as well
@@ -262,6 +265,15 @@ class AttemptRun:
         finally:
             self._parts.pool.end_session(self._claim.attempt.id)
             self.ledger.flush()
+
+    async def _worked_in(self, room: Room, past: tuple[Step, ...], briefing: Briefing) -> AttemptResult:
+        strategy = self._parts.strategy(self._claim.attempt.strategy)
+        bench = self._bench(room, past, await self._told(), briefing)
+        result = await work_in(room, strategy, bench, self.ledger, lambda: self.pulse.silent)
+        await self._journal_broken_off()
+        if result.fault:
+            await self._journal_fault(result.fault)
+        return await self._seal(room, result)
 
     async def _seal(self, room: Room, result: AttemptResult) -> AttemptResult:
         if result.fault:
@@ -276,12 +288,13 @@ class AttemptRun:
         async with self._phase(Phase.CHECK):
             try:
                 sealed = await self._sealed()
-                report = await check(self._fresh(sealed), sealed, self._parts.test_command(self._task))
+                command = await self._test_command(sealed.base)
+                report = await check(self._fresh(sealed), sealed, command, rules=self._rules())
             except (StoreError, StaleClaimError):
                 raise
             except Exception as error:  # noqa: BLE001 - the work is sealed; whatever broke here, it can be checked again
                 return Checked(fault=await self._fault(error)).model_dump_json()
-        keys = {"verdict", "reason", "fixed", "broken"}
+        keys = {"verdict", "reason", "fixed", "broken", "weakened", "flaky"}
         await self._record("report", report.model_dump(mode="json", include=keys))
         self.ledger.flush()
         return Checked(report=report).model_dump_json()
@@ -325,7 +338,46 @@ class AttemptRun:
             inside = prepared.sandbox, self._workspace, self._store, limit, asyncio.Lock(), Quota(), prepared.furniture
             yield Room(self._claim, base, *inside)
 
-    def _bench(self, room: Room, past: tuple[Step, ...], told: Task) -> Work:
+    async def _briefing(self, base: str, past: tuple[Step, ...]) -> Briefing:
+        """What is known of the repository, read once: whatever a conversation began with, it goes on with."""
+        if (before := Briefing.of(past)) is not None:
+            return before
+        command = await self._test_command(base)
+        known = Known()
+        if self._parts.briefer is not None:
+            known = await self._parts.briefer.known(self._ground(base), self._task.request.paths)
+        briefing = Briefing(known=known, test_command=command)
+        await self._record(KNOWN, briefing.model_dump(mode="json"))
+        return briefing
+
+    async def _test_command(self, base: str) -> str | None:
+        """The operator's or the person's command; where that is to be found, one that was seen to run on the base."""
+        given = self._parts.test_command(self._task)
+        if given is None or given.strip() != DISCOVER or self._parts.briefer is None:
+            return given
+        fresh = partial(self._base_room, base)
+        found, before = await self._parts.briefer.command(self._ground(base), fresh)
+        text = f"the tests are run with {found.command}, which {found.why} suggests: {found.told}"
+        if not before or text not in self._said:
+            self._said.add(text)
+            await self._record("note", {"text": text} | ({} if before else {"seconds": found.seconds}))
+        return found.command
+
+    def _ground(self, base: str) -> Ground:
+        return Ground(self._workspace, self._task.request.repository, base)
+
+    def _rules(self) -> Rules:
+        if self._parts.briefer is None:
+            return Rules(released=self._task.request.changes_tests)
+        return self._parts.briefer.rules(self._task.request.repository, released=self._task.request.changes_tests)
+
+    @asynccontextmanager
+    async def _base_room(self, base: str) -> AsyncIterator[Sandbox]:
+        async with self._opening("check", base, self._tree(base, base)) as prepared:
+            yield PulsingSandbox(prepared.sandbox, self.pulse, self._spec("check", base).limits.wall)
+
+    def _bench(self, room: Room, past: tuple[Step, ...], told: Task, briefing: Briefing) -> Work:
+        pinned = self._task.request.tier is not None
         return Work(
             task=told,
             attempt=self._claim.attempt.id,
@@ -333,13 +385,15 @@ class AttemptRun:
             sandbox=PulsingSandbox(room.sandbox, self.pulse, self._spec("work", room.base).limits.wall),
             pool=PulsingChat(self._parts.pool, self.pulse),
             ledger=self.ledger,
-            test_command=self._parts.test_command(self._task),
+            test_command=briefing.test_command,
             record=self._record,
             save=room.save_in_passing,
             past=past,
             note=self._parts.note,
             models=self._parts.models,
             inbox=lambda after: self._store.messages.of(self._task.id, after=after),
+            known=briefing.known,
+            ladder=() if pinned else self._parts.ladder,
         )
 
     async def _saved(self) -> str | None:

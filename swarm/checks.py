@@ -119,11 +119,10 @@ def _told(report: CheckReport, found: tuple[Weakened, ...], flaky: tuple[str, ..
     update: dict[str, object] = {"weakened": weakened, "flaky": flaky}
     if weakened and rules.refuse_weakened and report.verdict == "passed":
         first = weakened[0]
-        where = f"{first.path}: {first.test}" if first.test else first.path
         more_words = f", and {len(weakened) - 1} more" if len(weakened) > 1 else ""
         update |= {
             "verdict": "failed",
-            "reason": f"the tests demand less than they did: {where}: {first.text}{more_words}",
+            "reason": f"the tests demand less than they did: {first.where}: {first.text}{more_words}",
         }
     return report.model_copy(update=update)
 

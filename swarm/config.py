@@ -167,7 +167,20 @@ class RepositoryConfig(Frozen):
     model_config = ConfigDict(allow_inf_nan=False)
 
     test_command: str | None = Field(
-        default=None, min_length=1, description="run through /bin/sh in the sandbox; tells whether the work is good"
+        default=None,
+        min_length=1,
+        description="run through /bin/sh in the sandbox; tells whether the work is good. discover: the one that the "
+        "base's own files suggest and that was seen to run its tests",
+    )
+    weakened_tests: Literal["report", "refuse"] = Field(
+        default="report",
+        description="what becomes of a change that takes something from its tests: told in its pull request, or not "
+        "delivered",
+    )
+    guides: bool | tuple[str, ...] = Field(
+        default=True,
+        description="tell agents what AGENTS.md, CLAUDE.md and their like say, read at the base commit; or only the "
+        "files of these names or paths",
     )
     base: str | None = Field(
         default=None, min_length=1, description="branch to aim at; default: the broker's default for it"

@@ -41,6 +41,7 @@ from broker.wire import (
 from sandbox.types import SelfTest
 from swarm.errors import BrokerError, BrokerShutError, BrokerUnreachableError
 from swarm.socket_client import SocketClient
+from swarm.truth.telling import for_review
 from swarm.types import Attempt, CheckReport, Conclusion, Happening, Sealed, Spent, Task, TestRun
 
 Verdict = Receipt | Refusal
@@ -335,7 +336,7 @@ def compose(offer: Offer) -> Proposal:
         base_commit=offer.sealed.base,
         tree=offer.sealed.tree,
         title=_title(task, conclusion),
-        body=conclusion.summary[:64_000],
+        body=(for_review(offer.report) + conclusion.summary)[:64_000],
         evidence=_evidence(offer),
     )
 

@@ -15,6 +15,7 @@ SwarmError
 ├── BudgetExceededError  raised by the ledger; ends the work phase as limit_hit
 ├── ReplayError        a recorded attempt cannot be read, or not be replayed here
 ├── EvaluationError    a set, a case or an earlier run of an evaluation cannot be used
+├── DiscoveryError     no test command that runs was found in a repository
 ├── TranscriptError    a transcript or another program's trajectory cannot be read, or not be written
 └── StoreError         the database is unusable
     └── StoreAwayError           it cannot be used now; the same may do later
@@ -93,6 +94,10 @@ class ReplayError(SwarmError):
 
 class EvaluationError(SwarmError):
     """A set, a case or an earlier run of an evaluation cannot be used."""
+
+
+class DiscoveryError(SwarmError):
+    """No test command was found in a repository that runs its tests."""
 
 
 class TranscriptError(SwarmError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pool.errors import NoEndpointError, OverloadError, PoolError, TransientError
 from sandbox.errors import ImageError, SandboxError, SandboxUnavailableError, SetUpError, WorkspaceError
-from swarm.errors import BrokerError, BrokerShutError, BrokerUnreachableError, SwarmError
+from swarm.errors import BrokerError, BrokerShutError, BrokerUnreachableError, DiscoveryError, SwarmError
 from swarm.types import AttemptResult, Conclusion, Failure, FailureKind, Fault
 
 _PASSING_POOL = (OverloadError, TransientError, NoEndpointError)
@@ -35,6 +35,8 @@ def fault_of(error: Exception) -> Fault:
         case BrokerError():
             kind, what, mend = "person", "the broker turned the task down", error.mend
             whose = "person" if isinstance(error, BrokerShutError) else "policy"
+        case DiscoveryError():
+            kind, what, mend, whose = "person", "nothing could vouch for a change", error.mend, "person"
         case SwarmError():
             kind, what, mend = "lasting", "the daemon cannot go on with it", error.mend
         case _:

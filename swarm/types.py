@@ -112,6 +112,11 @@ class TaskRequest(Frozen):
     tier: str | None = None
     budget: Budget | None = None
     paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")
+    changes_tests: bool = Field(
+        default=False,
+        description="it is to change what is tested: the base's own tests do not count where it changes them, and what "
+        "they say is told",
+    )
     title: str | None = Field(default=None, max_length=200)
     idempotency_key: str | None = Field(default=None, max_length=200)
     task: TaskId | None = Field(
@@ -269,6 +274,11 @@ class Weakened(Frozen):
     path: str = Field(max_length=4096)
     test: str = Field(default="", max_length=500)
     text: str = Field(default="", max_length=400)
+
+    @property
+    def where(self) -> str:
+        """File and test in one."""
+        return f"{self.path}: {self.test}" if self.test else self.path
 
 
 class CheckReport(Frozen):

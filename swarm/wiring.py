@@ -52,6 +52,8 @@ from swarm.engine import DbosEngine
 from swarm.errors import BrokerError, StoreError
 from swarm.evaluation.trying import Means as Trials
 from swarm.followup import Followup
+from swarm.knowledge.briefing import Briefer
+from swarm.knowledge.shelf import Shelf as Commands
 from swarm.measuring import Measuring
 from swarm.models import Models
 from swarm.planner import Planner
@@ -254,6 +256,8 @@ async def house(
             models=models,
             agent_setup=_agent_setup(settings),
             prices=settings.prices,
+            briefer=Briefer(settings.repositories, Commands(state / "discovered")),
+            ladder=acceptance.ladder(settings),
             stall=settings.daemon.stall,
             delivery=settings.broker.patience,
         )

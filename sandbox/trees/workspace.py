@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO
@@ -109,6 +110,31 @@ class Workspace:
                     raise WorkspaceError(f"{shown(path)} is larger than {limit} bytes")
                 return b"".join([chunk async for chunk in content])
         return None
+
+    async def heads(self, tree: str, wanted: Iterable[bytes], *, limit: int) -> dict[bytes, bytes]:
+        """The first ``limit`` bytes of those of these paths that are plain files of a tree, or links to one in it.
+
+        A link is followed once, and never out of the tree. Raises WorkspaceError.
+        """
+        entries = await self._entries(tree)
+        asked = [path for path in dict.fromkeys(wanted) if path in entries]
+        links = [path for path in asked if entries[path].mode == "120000"]
+        ends = {path: _target(path, end) for path, end in (await self._begins(entries, links, 4096)).items()}
+        places = {path: ends.get(path, path) for path in asked}
+        found = {path: place for path, place in places.items() if place and _plain(entries.get(place))}
+        read = await self._begins(entries, list(dict.fromkeys(found.values())), limit)
+        return {path: read[place] for path, place in found.items()}
+
+    async def _begins(self, entries: Mapping[bytes, Blob], paths: list[bytes], limit: int) -> dict[bytes, bytes]:
+        found = {}
+        async with aclosing(self._git.blobs([entries[path].oid for path in paths])) as blobs:
+            rest = iter(paths)
+            async for _, content in blobs:
+                data = bytearray()
+                async for chunk in content:
+                    data += chunk[: limit - len(data)]
+                found[next(rest)] = bytes(data)
+        return found
 
     def checkout(self, commit: str) -> AsyncIterator[bytes]:
         """The commit's tree as a tar stream, with a ``.git`` of its own that knows this commit's history and no more.
@@ -360,6 +386,16 @@ class Workspace:
         extra = b"[extensions]\n\tobjectformat = sha256\n" if sha256 else b""
         (inner.path / "config").write_bytes(_CONFIG % int(sha256) + extra)
         shutil.rmtree(inner.path / "hooks", ignore_errors=True)
+
+
+def _plain(blob: Blob | None) -> bool:
+    return blob is not None and blob.mode.startswith("100")
+
+
+def _target(path: bytes, end: bytes) -> bytes | None:
+    """Where a link at ``path`` leads to within the tree; None where it leads out of it."""
+    joined = posixpath.normpath(posixpath.join(posixpath.dirname(path), end))
+    return None if end.startswith(b"/") or joined.startswith(b"..") else joined
 
 
 def _put(target: Path, content: bytes) -> None:

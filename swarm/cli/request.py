@@ -53,6 +53,7 @@ def ready(wanted: TaskFile, settings: Settings, key: str | None) -> TaskRequest:
             tier=wanted.tier,
             budget=_budget(wanted.budget),
             paths=wanted.paths,
+            changes_tests=wanted.changes_tests,
             title=wanted.title,
             idempotency_key=key,
             priority=wanted.priority,

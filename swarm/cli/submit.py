@@ -41,6 +41,13 @@ def submit(
     base: Annotated[str | None, typer.Option(help="Branch to aim at.")] = None,
     path: Annotated[list[str] | None, typer.Option("--path", "-p", help="Where to look first; repeatable.")] = None,
     test_command: Annotated[str | None, typer.Option(help="Tells whether the work is good.")] = None,
+    changes_tests: Annotated[
+        bool,
+        typer.Option(
+            "--changes-tests",
+            help="It is to change what is tested: the base's own tests may fail where it changes them.",
+        ),
+    ] = False,
     strategy: Annotated[
         str | None,
         typer.Option(help="How to work: agent, sampled_repair, auto, or cli:NAME for an agent.", show_default=False),
@@ -103,6 +110,7 @@ def submit(
         "base": base,
         "paths": tuple(path or ()),
         "test_command": test_command,
+        "changes_tests": changes_tests or None,
         "strategy": _way(strategy, agent),
         "tier": tier,
         "priority": priority,

@@ -56,6 +56,9 @@ class TaskFile(Frozen):
     )
     tier: str | None = Field(default=None, description="tier of models to start with")
     paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")
+    changes_tests: bool = Field(
+        default=False, description="it is to change what is tested: the base's own tests may fail where it changes them"
+    )
     priority: int = Field(default=50, ge=0, le=100, description="larger is sooner; waiting makes up for less of it")
     needs: tuple[str, ...] = Field(
         default=(), max_length=50, description="ids of tasks to be delivered first, whose results it is told"

@@ -75,6 +75,12 @@ def _command(data: Data) -> str:
     argv = _names(data, "argv")
     words = shlex.join(argv) if argv else _text(data, "text") or _text(data, "command")
     code = _text(data, "exit_code")
+    if data.get("tool") == "run_tests":  # never to be taken for what the checks say
+        return (
+            f"the agent's own run of the tests: {one_line(words, 70)}"
+            + (f" → exit {code}" if code else "")
+            + _took(data)
+        )
     return f"$ {one_line(words, 90)}" + (f" → exit {code}" if code else "") + _took(data)
 
 
@@ -103,8 +109,18 @@ def _sealed(data: Data) -> str:
 
 def _report(data: Data) -> str:
     moved = f"{len(_names(data, 'fixed'))} mended, {len(_names(data, 'broken'))} broken"
+    moved += f", {many} weakened" if (many := len(_names(data, "weakened"))) else ""
+    moved += f", {many} flaky" if (many := len(_names(data, "flaky"))) else ""
     reason = _text(data, "reason")
     return f"checks {_text(data, 'verdict')}: {moved}" + (f"; {reason}" if reason else "")
+
+
+def _known(data: Data) -> str:
+    known = data.get("known")
+    guides = known.get("guides") if isinstance(known, dict) else None
+    names = [str(each.get("path")) for each in guides if isinstance(each, dict)] if isinstance(guides, list) else []
+    command = _text(data, "test_command")
+    return f"told of the repository: {', '.join(names) or 'no guides'}" + (f"; tests: {command}" if command else "")
 
 
 def _receipt(data: Data) -> str:
@@ -137,6 +153,7 @@ _SENTENCES: Mapping[str, Callable[[Data], str]] = {
     "command": _command,
     "edit": lambda data: f"edited {_text(data, 'path')}",
     "candidate": _candidate,
+    "known": _known,
     "salvage": _salvage,
     "sealed": _sealed,
     "report": _report,

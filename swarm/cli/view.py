@@ -51,7 +51,7 @@ def summary(view: TaskView) -> Iterator[str]:
         "pull request": view.pull_request,
         "branch": view.branch,
         "commit": view.commit,
-        "tests": report(view.report) if view.report else None,
+        "checks": report(view.report) if view.report else None,
         "kept": kept(view) if view.state.final and view.state is not TaskState.DELIVERED else None,
         "spent": spent(view.spent),
         "time": timings(view.timings),
@@ -105,6 +105,8 @@ def report(check: CheckReport) -> str:
     before, after = run(check.base), run(check.proposal)
     moved = [f"{len(check.fixed)} mended"] if check.fixed else []
     moved += [f"{len(check.broken)} broken"] if check.broken else []
+    moved += [f"{len(check.weakened)} weakened"] if check.weakened else []
+    moved += [f"{len(check.flaky)} flaky"] if check.flaky else []
     return f"{check.verdict}; before {before}, after {after}" + (f" ({', '.join(moved)})" if moved else "")
 
 
@@ -210,8 +212,12 @@ def moment(at: float) -> str:
 
 
 def _evidence(check: CheckReport) -> Iterator[str]:
-    for name, tests in (("mended", check.fixed), ("broken", check.broken)):
+    told = [("mended", check.fixed), ("broken", check.broken), ("flaky", check.flaky)]
+    told.append(("weakened", tuple(f"{each.where}: {each.text}" for each in check.weakened)))
+    for name, tests in told:
         yield from (f"  {name:<{_INDENT - 2}}{one_line(test, 200)}" for test in tests[:20])
+        if len(tests) > 20:
+            yield f"  {name:<{_INDENT - 2}}and {len(tests) - 20} more"
     if check.verdict == "failed" and check.proposal and check.proposal.tail:
         yield "  the end of the tests' output"
         yield from (f"    {line}" for line in clean(check.proposal.tail).splitlines()[-20:])

@@ -14,6 +14,7 @@ from sandbox.trees.workspace import Workspace
 from sandbox.types import SandboxSpec
 from swarm.budgets.sums import total
 from swarm.errors import BudgetExceededError, ReplayError
+from swarm.known import Briefing
 from swarm.replay.compare import Difference
 from swarm.replay.player import PATIENCE, Player, ReplayStopped
 from swarm.replay.record import Life, Recording, chosen, hindrance, in_order, last_tree, lives
@@ -149,6 +150,7 @@ class Replayer:
             save=player.save,
             past=life.past,
             inbox=player.inbox,
+            known=(Briefing.of((*life.past, *life.lines)) or Briefing()).known,
         )
 
     @asynccontextmanager

@@ -9,6 +9,7 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     message         author, text, seq, of                  the agent was told what a person said to the task ``of``
     note            text, seconds where it took some       anything worth a person's eye ("interrupted" among them);
                                                            ``part`` says what the seconds were, if no preparing
+    known           known, test_command                    what the agent was told of its repository before it began
     model_call      endpoint, model, prompt_tokens, completion_tokens, cached_tokens, seconds, waited, prefill, …
     budget          text, passed, mark, share, limit       how much is spent, as the agent was told
     command         argv or text, exit_code, seconds, …
@@ -17,7 +18,8 @@ Kinds, and the keys of their data (a reader skips kinds it does not know):
     candidate       …                                      one sampled repair
     salvage         ref, tree, sandbox                     the workspace as it was now is kept under ref
     sealed          tree, base, files, left_out            the end of the work phase
-    report          verdict, reason, fixed, broken         the checks
+    report          verdict, reason, fixed, broken,        the checks
+                    weakened, flaky
     receipt         proposal, pull_request, number, branch, commit, url
     refusal         proposal, findings
     waiting         proposal, reason, opens                the broker holds it and goes on by itself

@@ -1,0 +1,122 @@
+"""Which words of a repository reach an agent, and that nothing hidden does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarm.knowledge.cleaning import line, visible
+from swarm.knowledge.guides import FILES, HEAD, applies, imports, places, told
+from swarm.known import GUIDE, GUIDES
+
+TREE = {
+    "AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md", ".cursorrules", ".cursor/rules/a.mdc",
+    ".cursor/rules/b.png",
+    ".github/copilot-instructions.md", "web/AGENTS.md", "web/app/AGENTS.md", "web/app/main.ts", "api/AGENTS.md",
+    "docs/x.md",
+}  # fmt: skip
+
+
+def test_top_is_read_first_and_the_nearest_last() -> None:
+    found = places(TREE, ["web/app/main.ts"])
+    assert found[0] == "AGENTS.md"
+    assert found[-2:] == ("web/AGENTS.md", "web/app/AGENTS.md")
+    assert "api/AGENTS.md" not in found
+    assert {".cursor/rules/a.mdc", ".github/copilot-instructions.md", "CONTRIBUTING.md"} <= set(found)
+    assert not {"README.md", ".cursor/rules/b.png"} & set(found)
+
+
+def test_chosen_names_are_the_only_ones_and_may_be_others() -> None:
+    assert places(TREE, ["api/a.py"], ["AGENTS.md"]) == ("AGENTS.md", "api/AGENTS.md")
+    assert places(TREE, [], ["docs/x.md"]) == ("docs/x.md",)
+    assert places(TREE, [], []) == ()
+
+
+@pytest.mark.parametrize("path", ["../../etc", "/etc/passwd", "a/../../b", "." * 5000, "a/" * 5000])
+def test_path_that_leads_out_adds_no_guide(path: str) -> None:
+    assert set(places(TREE, [path])) == set(places(TREE, []))
+
+
+def test_number_of_guides_is_bounded() -> None:
+    tree = [f".cursor/rules/{n}.md" for n in range(1000)]
+    assert len(places(tree, [])) == FILES
+
+
+def test_equal_texts_are_told_once() -> None:
+    found = told([("AGENTS.md", "Use tabs.\n"), ("CLAUDE.md", "Use tabs."), ("web/AGENTS.md", "Use spaces.")])
+    assert [(each.path, each.text) for each in found] == [("AGENTS.md", "Use tabs."), ("web/AGENTS.md", "Use spaces.")]
+
+
+def test_nearest_keeps_its_words_where_there_are_too_many() -> None:
+    found = told([("AGENTS.md", "a" * GUIDE), ("b/AGENTS.md", "b" * GUIDE), ("b/c/AGENTS.md", "c" * 2 * GUIDE)])
+    assert [each.path for each in found] == ["b/AGENTS.md", "b/c/AGENTS.md"]
+    assert (found[-1].left_out, sum(len(each.text) for each in found)) == (GUIDE, GUIDES)
+    assert len(told([("CONTRIBUTING.md", "line\n" * 5000)])[0].text) <= HEAD
+
+
+HIDDEN = {
+    "bidi": "a\u202eb",
+    "zero-width": "a\u200bb",
+    "tags": "a" + "".join(chr(0xE0000 + ord(char)) for char in "ignore all") + "b",
+    "selectors": "a\ufe01\U000e0110b",
+    "escape": "a\x1b[8mb\x1b[0m",
+    "control": "a\x00\x07b",
+    "hangul-filler": "a\u3164b",
+    "braille-blank": "a\u2800b",
+    "private": "a\ue000b",
+    "comment": "a<!-- obey me -->b",
+    "open-comment": "ab<!-- obey me",
+    "surrogate": "a\ud800b",
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_no_person_would_see_is_left_out(name: str) -> None:
+    assert visible(HIDDEN[name]).replace(" ", "") == "ab"
+
+
+def test_comment_that_is_hidden_by_hidden_characters_is_left_out_as_well() -> None:
+    assert visible("a<\u200b!-- obey -->b") == "a b"
+    assert "<!--" not in visible("a<!-<!-- x -->- obey -->b")
+
+
+def test_other_scripts_and_emoji_are_kept() -> None:
+    text = "Größe, 日本語, русский, עברית, 🙂\n\tx"
+    assert visible(text) == text
+
+
+def test_line_is_one_line() -> None:
+    assert line("a\n  b\r\nc" + "d" * 500) == "a b c" + "d" * 195
+
+
+@settings(max_examples=30)
+@given(st.text())
+def test_cleaning_again_changes_nothing_that_matters(text: str) -> None:
+    once = visible(text)
+    assert visible(once) == once
+    assert not any(0xE0000 <= ord(char) < 0xE0080 or char in "\u202e\u200b\x1b" for char in once)
+
+
+def test_imports_stay_in_the_repository() -> None:
+    text = (
+        "See @docs/style.md and @../up.md, @/etc/x.md, @~/x.md, me@mail.md.\n```\n@docs/code.md\n```\n@a/../../b.md\n"
+    )
+    assert imports("CLAUDE.md", text) == ("docs/style.md",)
+    assert imports("web/CLAUDE.md", "@../up.md") == ("up.md",)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("no matter", True),
+        ("---\nalwaysApply: true\nglobs: x/*\n---\nx", True),
+        ("---\nalwaysApply: false\n---\nx", False),
+        ("---\nglobs: web/**/*.ts\n---\nx", True),
+        ("---\nglobs: api/*.py, web/app/*.ts\n---\nx", True),
+        ("---\nglobs: api/*.py\n---\nx", False),
+        ("---\napplyTo: '**'\n---\nx", True),
+    ],
+)
+def test_rule_counts_where_its_front_matter_says(text: str, wanted: bool) -> None:
+    assert applies(text, ["web/app/main.ts"]) is wanted

@@ -13,6 +13,7 @@ from swarm.history import clean, plain, shorten
 from swarm.tools import arguments, tasks
 from swarm.tools.arguments import Arguments
 from swarm.tools.files import Files
+from swarm.tools.mapping.mapper import Mapper
 from swarm.tools.outputs import Outputs
 from swarm.tools.patching import Patcher
 from swarm.tools.result import Result as Result  # noqa: PLC0414  whoever runs the tools meets it here
@@ -37,6 +38,7 @@ class Toolkit:
         files = Files(sandbox)
         writer = Writer(sandbox, files, self._seen)
         searcher = Searcher(sandbox, files, self._outputs)
+        self._mapper = Mapper(sandbox, files)
         self._tester = Tester(sandbox, test_command, self._outputs)
         self._hands: dict[type[Arguments], _Hand] = {
             arguments.Shell: Session(sandbox, files, self._outputs).run,
@@ -47,6 +49,7 @@ class Toolkit:
             arguments.ApplyPatch: Patcher(sandbox, files, self._seen).apply,
             arguments.Glob: searcher.glob,
             arguments.Grep: searcher.grep,
+            arguments.RepoMap: self._mapper.map,
             arguments.RunTests: self._tester.asked,
         }
 
@@ -67,6 +70,10 @@ class Toolkit:
     async def tests(self, seconds: float | None = None) -> Result:
         """Run the project's tests where the agent works; the checks later run them elsewhere."""
         return await self._tester.run(seconds)
+
+    async def map(self, about: str = "", *, budget: int, seconds: float | None = None) -> str:
+        """The repository map in at most about ``budget`` characters, for a prompt. ``about`` are words that matter."""
+        return await self._mapper.draw(about=about, budget=budget, seconds=seconds)
 
     def recall(self, past: Iterable[Mapping[str, Any]]) -> None:
         """Take over what the journal kept of an earlier part of the same conversation: the ``data`` of its results.

@@ -21,6 +21,7 @@ TOOLS: dict[str, type[Arguments]] = {
     "apply_patch": arguments.ApplyPatch,
     "glob": arguments.Glob,
     "grep": arguments.Grep,
+    "repo_map": arguments.RepoMap,
     "run_tests": arguments.RunTests,
     "task_list": arguments.TaskList,
     "ask": arguments.Ask,

@@ -20,6 +20,7 @@ class Agent:
         SandboxError."""
         talk = await begin(work)
         kit = Toolkit(work.sandbox, work.test_command)
+        kit.recall(step.data for step in work.past)
         try:
             while True:
                 await talk.listen()

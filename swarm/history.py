@@ -233,15 +233,6 @@ def counted_in(data: Mapping[str, Any]) -> tuple[int, int] | None:
     return (int(tokens), int(weight)) if tokens and weight and "report" not in data else None
 
 
-def _begun(data: Mapping[str, Any]) -> Past:
-    opening = tuple(map(_message, data["messages"]))
-    traits = Traits.model_validate(data["traits"]) if "traits" in data else None
-    tier = str(data.get("tier", ""))
-    past = Past(opening, bool(data["native"]), (), changed=False, opening=opening)
-    known = {"tools": str(data.get("tools", "")), "form": data.get("form", {})}
-    return replace(past, traits=traits, began_on=tier, tier=tier, **known)
-
-
 def _message(data: Any) -> Message:
     return Message.model_validate(data)
 

@@ -38,16 +38,16 @@ async def act(work: Work, talk: Talk, kit: Toolkit, turn: Turn) -> Done | None:
     if not turn.calls:
         await _nudge(talk, turn)
     missed: list[str] = []
+    done: Done | None = None
     for number, call in enumerate(turn.calls):
-        result = _held_back(call, missed, number) or await _run(work, talk, kit, call)
-        await _tell(work, talk, call, result, due=call is turn.calls[-1])
+        held = _held_back(call, missed, number, over=done is not None)
+        result = held or await _run(work, talk, kit, call)
+        await _tell(work, talk, call, result, due=call is turn.calls[-1], ran=held is None)
         if isinstance(call, Broken) or (not result.ok and call.name in _EDITING):
             missed.append(str(call.arguments.get("path", "")) if isinstance(call, Call) else "")
-        if result.finish is not None:
-            return Done(finish=result.finish)
-        if asked := getattr(result, "ask", None):
-            return Done(ask=str(asked))
-    return None
+        if result.finish is not None or result.ask:
+            done = Done(finish=result.finish, ask=result.ask or "")
+    return done
 
 
 async def _nudge(talk: Talk, turn: Turn) -> None:
@@ -63,8 +63,10 @@ async def _nudge(talk: Talk, turn: Turn) -> None:
     _give_up_if(over)
 
 
-def _held_back(call: Call | Broken, missed: list[str], number: int) -> Result | None:
-    """The result of a call that is not run, since it builds on one in the same answer that failed."""
+def _held_back(call: Call | Broken, missed: list[str], number: int, *, over: bool) -> Result | None:
+    """The result of a call that is not run, since it builds on one in the same answer that failed or ended the work."""
+    if over:
+        return Result("not run: the call before it ended the work.", ok=False)
     if isinstance(call, Broken):
         return None
     if number >= MOST:
@@ -77,9 +79,9 @@ def _held_back(call: Call | Broken, missed: list[str], number: int) -> Result | 
     return Result("not run: a call before it in the same answer failed. Mend that first.", ok=False)
 
 
-async def _tell(work: Work, talk: Talk, call: Call | Broken, result: Result, *, due: bool) -> None:
+async def _tell(work: Work, talk: Talk, call: Call | Broken, result: Result, *, due: bool, ran: bool) -> None:
     """Put a result into the conversation, with a hint where the agent goes in circles. Raises GaveUpError."""
-    event = _event(talk, call, result)
+    event = _event(talk, call, result) if ran else None
     stuck = progress.stuck(talk.progress.after(event)) if event else None
     data = {"tool": call.name, "changed": result.changed, "text": result.text[:500], **result.data}
     if stuck is not None and stuck.pattern != "monologue":
@@ -102,8 +104,8 @@ def _event(talk: Talk, call: Call | Broken, result: Result) -> Event | None:
     event = progress.called(talk.turn, call.name, call.arguments, result.text, ok=result.ok, change=change)
     if call.name != "run_tests":
         return event
-    failed = result.data.get("failed")
-    names = [str(name) for name in failed] if isinstance(failed, list | tuple) else []
+    tests = result.data.get("tests", {})
+    names = [f"{tests.get('only', '')} {name}" for name in tests.get("failed", ())]
     return progress.tested(event, names, result.text, passed=result.ok)
 
 

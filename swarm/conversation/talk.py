@@ -15,9 +15,10 @@ from swarm.conversation import lessons, progress, room
 from swarm.conversation.lessons import Trail
 from swarm.conversation.progress import EVENT, Event, Progress
 from swarm.speech.form import Form
-from swarm.tools.specs import specs
+from swarm.tools.specs import Size, specs
 from swarm.work import Work
 
+SMALL_WINDOW = 10_000  # tokens
 _KNOWN = 0.15  # share of the window that what is known of a repository may take
 
 
@@ -109,8 +110,8 @@ class Talk:
 
     async def overflown(self, asked: str, error: ContextOverflowError) -> None:
         """Write down that a request was too long, and learn from the words of the server what it takes."""
-        told = {"window": error.window, "prompt": error.prompt, "weight": self.weight}
-        told |= {"about": recording.OVERFLOW, "request": asked}
+        told: dict[str, Any] = {"about": recording.OVERFLOW, "request": asked}
+        told |= {"window": error.window, "prompt": error.prompt, "weight": self.weight}
         await self.work.record("note", {"text": f"{recording.TOO_LONG}{error}", **told})
         self.traits = history.narrowed(self.traits, error.window)
         if error.prompt:
@@ -162,7 +163,7 @@ async def begin(work: Work) -> Talk:
 
 async def _new(work: Work) -> Talk:
     traits = await work.pool.traits(work.tier)
-    tools = _tools(work, size_of(traits))
+    tools = specs(testable=bool(work.test_command), size=size_of(traits))
     form = Form(way="native" if traits.native else "text")
     messages = opening_of(work, traits, tools, native=form.native)
     told = {
@@ -197,7 +198,8 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
         await work.record("note", {"text": f"the conversation goes on with tier {work.tier}", **told})
     tier = work.tier if moved else past.tier
     form = Form.model_validate(past.form) if past.form else Form(way="native" if past.native else "text")
-    talk = Talk(work, past.messages, form, _tools(work, past.tools), traits, tier, opening=past.opening)
+    tools = specs(testable=bool(work.test_command), size="small" if past.tools == "small" else "full")
+    talk = Talk(work, past.messages, form, tools, traits, tier, opening=past.opening)
     talk.notes, talk.turn = past.notes, len(past.messages)
     talk.changed, talk.tested = past.changed, not past.changed
     talk.heard = last_heard(work)
@@ -209,15 +211,16 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
     for id_ in past.open_calls:
         talk.changed, talk.tested = True, False  # whatever was cut off may have changed something
         await talk.answer("note", id_, prompts.INTERRUPTED, {"text": "the last command was interrupted"})
+    if not past.open_calls and any(step.data.get("tool") == "shell" for step in work.past):
+        anew = Message(role="user", content=prompts.SHELL_ANEW)
+        if talk.messages[-1] != anew:
+            await talk.append("note", anew, {"text": "the shell begins anew"})
     return talk
 
 
-def _tools(work: Work, size: str) -> tuple[ToolSpec, ...]:  # noqa: ARG001
-    return specs(testable=bool(work.test_command))
-
-
-def size_of(traits: Traits) -> str:  # noqa: ARG001
-    return "full"
+def size_of(traits: Traits) -> Size:
+    """Which tools are offered: fewer where their descriptions would take much of the window."""
+    return "small" if traits.window is not None and traits.window <= SMALL_WINDOW else "full"
 
 
 def last_heard(work: Work) -> int:

@@ -2,7 +2,7 @@
 
 Such a task expects its files in a folder of the container, tests in /tests, and often a network while it is judged.
 Here the files that its Dockerfile copies into that folder are the repository, and the folder is /work. Paths are
-rewritten in what judges and in the reference solution; the agent is told of it in a line. Pure but for reading the folder.
+rewritten in what judges and in the reference solution; the agent is told of it in a line.
 """
 
 from __future__ import annotations

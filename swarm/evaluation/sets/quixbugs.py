@@ -1,10 +1,10 @@
 """A clone of QuixBugs: ``quixbugs:FOLDER``. 40 classic algorithms with one faulty line each, Python alone.
 
-The layout (https://github.com/jkoppel/QuixBugs, its README and tests): ``python_programs/``,
-``correct_python_programs/``, ``python_testcases/test_NAME.py`` for pytest, ``json_testcases/NAME.json`` with one
-``[inputs, expected]`` a line, and ``conftest.py`` and ``load_testdata.py`` that the tests lean on. (Where these two lie,
-and what they offer, is from memory.) The agent sees the first half of a program's JSON cases; graph programs, whose
-tests are code, it gets without any. Needs pytest where the sandbox runs.
+The layout (https://github.com/jkoppel/QuixBugs, README and tests): ``python_programs/``, ``correct_python_programs/``,
+``python_testcases/test_NAME.py`` for pytest, ``json_testcases/NAME.json`` with one ``[inputs, expected]`` a line, and
+what tests lean on: a ``conftest.py`` that sets `pytest.use_correct` and `pytest.run_slow`, and ``load_testdata.py``.
+(Where the last one lies is from memory: both places are looked at.) The agent sees the first half of a program's JSON
+cases; graph programs, whose tests are code, it gets without any. Needs pytest where the sandbox runs.
 """
 
 from __future__ import annotations

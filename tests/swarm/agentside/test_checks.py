@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.testing import ScriptedBackend
 from sandbox.types import Command, Limits, Outcome, SandboxSpec, SealedTree
-from swarm.checks import check, run_tests
+from swarm.checks import Rules, check, run_tests
 
 PYTEST = "/usr/bin/python3 -m pytest -q"
 BASE = {
@@ -181,3 +181,103 @@ async def test_report_of_tests_lies_outside_while_they_run() -> None:
     report = await judged(files, {**files, "a": "new"}, PYTEST)
     assert report.base is not None
     assert report.base.failed == ()
+
+
+@pytest.mark.slow
+async def test_test_that_the_change_deletes_is_told_and_fails_where_the_bases_own_fails() -> None:
+    gone = BASE["tests/test_m.py"].replace("def test_one", "def not_one")
+    honest = await judged(BASE, {**FIXED, "tests/test_m.py": gone})
+    assert honest.verdict == "passed", "the base's own test is put back and passes"
+    assert [(each.kind, each.test) for each in honest.weakened] == [("deleted", "test_one")]
+    cheat = await judged(
+        BASE, {**FIXED, "m.py": FIXED["m.py"].replace("return 1", "return 2"), "tests/test_m.py": gone}
+    )
+    assert (cheat.verdict, cheat.broken) == ("failed", ("tests/test_m.py::test_one",))
+
+
+@pytest.mark.slow
+async def test_test_that_settings_deselect_is_told_by_its_runs() -> None:
+    report = await judged(BASE, {**FIXED, "pytest.ini": "[pytest]\naddopts = -k double\n"})
+    assert report.verdict == "passed"
+    assert {(each.kind, each.path) for each in report.weakened} == {
+        ("steered", "pytest.ini"),
+        ("deleted", "tests/test_m.py"),
+    }
+
+
+@pytest.mark.slow
+async def test_skipped_tests_are_counted_as_such() -> None:
+    skips = "import pytest\n" + BASE["tests/test_m.py"].replace("def test_one", "@pytest.mark.xfail\ndef test_one")
+    report = await judged(BASE, {**FIXED, "tests/test_m.py": skips.replace("== 1", "== 2")})
+    assert report.proposal is not None
+    assert report.proposal.skipped == ("tests/test_m.py::test_one",)
+    assert [(each.kind, each.test) for each in report.weakened] == [
+        ("skipped", "test_one"),
+        ("expectation", "test_one"),
+    ]
+
+
+@pytest.mark.slow
+async def test_weakened_tests_can_be_refused() -> None:
+    weaker = {**FIXED, "tests/test_m.py": BASE["tests/test_m.py"].replace("== 1", "> 0")}
+    assert (await judged(BASE, weaker)).verdict == "passed"
+    report = await judged(BASE, weaker, rules=Rules(refuse_weakened=True))
+    assert report.verdict == "failed"
+    assert "tests/test_m.py: test_one" in report.reason
+    assert (await judged(BASE, FIXED, rules=Rules(refuse_weakened=True))).verdict == "passed"
+
+
+@pytest.mark.slow
+async def test_task_that_is_to_change_tests_can_pass_and_what_no_longer_holds_is_told() -> None:
+    changed = {
+        "m.py": FIXED["m.py"].replace("return 1", "return 11"),
+        "tests/test_m.py": BASE["tests/test_m.py"].replace("== 1", "== 11"),
+    }
+    assert (await judged(BASE, changed)).verdict == "failed"
+    report = await judged(BASE, changed, rules=Rules(released=True))
+    assert (report.verdict, report.broken) == ("passed", ())
+    assert ("expectation", "test_one") in {(each.kind, each.test) for each in report.weakened}
+
+
+@pytest.mark.slow
+async def test_task_that_is_to_change_tests_breaks_no_others() -> None:
+    base = {**BASE, "tests/test_other.py": "import m\n\n\ndef test_other():\n    assert m.one() == 1\n"}
+    changed = {
+        **base,
+        "m.py": FIXED["m.py"].replace("return 1", "return 11"),
+        "tests/test_m.py": BASE["tests/test_m.py"].replace("== 1", "== 11"),
+    }
+    report = await judged(base, changed, rules=Rules(released=True))
+    assert report.verdict == "failed"
+
+
+def flips(times: list[int]):
+    """A test command that fails on the proposal as often as it says; it tells its one test apart as unittest does."""
+
+    def script(command: Command, folder):
+        if command.argv[0] != "/bin/sh":
+            return None
+        bad = (folder / "a").read_text() == "2" and times[0] > 0
+        times[0] -= bad
+        word = b"FAIL" if bad else b"ok"
+        return Outcome(exit_code=int(bad), output=b"test_x (test_m.T.test_x) ... " + word + b"\n", seconds=1.0)
+
+    return script
+
+
+@pytest.mark.parametrize(("fails", "verdict", "flaky"), [(0, "passed", 0), (1, "passed", 1), (2, "failed", 0)])
+async def test_failure_of_an_untouched_test_is_run_once_more(fails: int, verdict: str, flaky: int) -> None:
+    report = await judged({"a": "1"}, {"a": "2"}, "run", flips([fails]))
+    assert (report.verdict, report.flaky) == (verdict, ("test_m.T.test_x",) * flaky)
+
+
+async def test_failure_of_a_test_that_the_change_touches_is_no_chance() -> None:
+    times = [1]
+    report = await judged({"a": "1", "test_m.py": "x"}, {"a": "2", "test_m.py": "y"}, "run", flips(times))
+    assert (report.verdict, report.flaky, times) == ("failed", (), [0])
+
+
+@pytest.mark.slow
+async def test_failure_of_the_test_that_was_to_be_mended_is_no_chance() -> None:
+    report = await judged(BASE, {**BASE, "m.py": BASE["m.py"] + "# nothing\n"})
+    assert (report.verdict, report.flaky) == ("failed", ())

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.evidence import WHOLE, compare, is_test_file, read_junit, read_unittest, restored
+from swarm.evidence import (
+    WHOLE,
+    compare,
+    file_of,
+    is_test_file,
+    read_junit,
+    read_unittest,
+    restored,
+    settles,
+    suspects,
+)
 from swarm.types import TestRun
 
 JUNIT = b"""<?xml version="1.0"?><testsuites><testsuite>
@@ -29,6 +39,7 @@ def test_junit_report_is_read() -> None:
     assert results is not None
     assert results.passed == ("tests/test_a.py::TestB::test_c[1]",)
     assert results.failed == ("tests/test_a.py::test_d", "tests/test_a.py::test_f", "tests/test_gone.py")
+    assert results.skipped == ("tests/test_a.py::test_e",)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +67,7 @@ def test_unittest_lines_are_read() -> None:
     assert results is not None
     assert results.passed == ("test_m.Case.test_a", "test_m.Case.test_e")
     assert results.failed == ("test_m.Case.test_b", "test_m.Case.test_c")
+    assert results.skipped == ("test_m.Case.test_d",)
 
 
 def test_text_without_tests_gives_none() -> None:
@@ -157,6 +169,74 @@ def test_time_and_memory_are_told_apart() -> None:
     fat = compare(run(["a"]), run([], [WHOLE], code=137, out_of_memory=True), None)
     assert "within 30 s" in slow.reason
     assert "memory" in fat.reason
+
+
+def test_test_that_is_only_gone_from_the_proposal_is_told_and_does_not_fail_it() -> None:
+    report = compare(run(["t.py::a", "t.py::b"]), run(["t.py::a"], skipped=("t.py::b",)), run(["t.py::a", "t.py::b"]))
+    assert (report.verdict, report.broken) == ("passed", ())
+    assert [(each.kind, each.path, each.test) for each in report.weakened] == [("skipped", "t.py", "b")]
+
+
+def test_test_that_is_gone_and_fails_as_the_base_has_it_is_broken() -> None:
+    report = compare(run(["t.py::a", "t.py::b"]), run(["t.py::a"]), run(["t.py::a"], ["t.py::b"]))
+    assert (report.verdict, report.broken) == ("failed", ("t.py::b",))
+
+
+def test_run_that_is_not_told_apart_hides_no_test_behind_the_bases_own() -> None:
+    report = compare(run(["t.py::a"]), run([WHOLE]), run(["t.py::a"]))
+    assert (report.verdict, report.broken) == ("failed", ("t.py::a",))
+
+
+def test_released_tests_do_not_count_where_they_were_touched_alone() -> None:
+    base, new = run(["t.py::a", "u.py::b"]), run(["t.py::a", "u.py::b"])
+    touched = frozenset({"t.py"})
+    own = compare(base, new, run(["u.py::b"], ["t.py::a"]), touched=touched, released=True)
+    assert (own.verdict, own.weakened[0].test) == ("passed", "a")
+    other = compare(base, new, run(["t.py::a"], ["u.py::b"]), touched=touched, released=True)
+    assert other.verdict == "failed"
+    late = compare(base, new, run([], [WHOLE], code=137, timed_out=True), touched=touched, released=True)
+    assert late.verdict == "failed"
+    bad = compare(base, run(["u.py::b"], ["t.py::a"]), run(["u.py::b"], ["t.py::a"]), touched=touched, released=True)
+    assert bad.verdict == "failed", "its own tests have to pass"
+
+
+@pytest.mark.parametrize(
+    ("found", "doubted"),
+    [
+        (run(["t.py::a"], ["u.py::b"]), ("u.py::b",)),
+        (run([], ["t.py::a", "u.py::b"]), ()),
+        (run(["t.py::a"], ["u.py::new"]), ()),
+        (run(["t.py::a", "u.py::b"]), ()),
+        (run([], ["u.py::b"], timed_out=True), ()),
+        (run([], ["u.py::b"], out_of_memory=True), ()),
+        (run(["t.py::a"], code=3), ()),
+    ],
+    ids=["untouched", "touched-too", "new", "none", "late", "fat", "crash"],
+)
+def test_only_failures_that_may_be_chance_are_doubted(found: TestRun, doubted: tuple[str, ...]) -> None:
+    base = run(["t.py::a", "u.py::b"])
+    assert suspects(base, found, frozenset({"t.py", "src/m.py"})) == doubted
+
+
+def test_second_run_settles_it_only_where_all_is_well() -> None:
+    assert settles(run(["a", "b"]), ("b",))
+    assert not settles(run(["a"]), ("b",))
+    assert not settles(run(["b"], ["a"]), ("b",))
+    assert not settles(run(["b"], code=1), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("tests/test_a.py::B::test_c[x/y]", "tests/test_a.py"),
+        ("tests/test_a.py", "tests/test_a.py"),
+        ("tests.test_m.Case.test_b", "tests/test_m.py"),
+        ("test_m.Case.test_b", "test_m.py"),
+        ("command", "command"),
+    ],
+)
+def test_file_of_a_test_is_told_by_its_name(name: str, file: str) -> None:
+    assert file_of(name) == file
 
 
 NAMES = st.sets(st.sampled_from(["a", "b", "c", "d"]))

@@ -70,7 +70,6 @@ _STATES: Mapping[Ending, TaskState] = MappingProxyType(
         "no_change": S.NO_CHANGE,
         "limit_hit": S.LIMIT_HIT,
         "gave_up": S.GAVE_UP,
-        "asked": S.NEEDS_PERSON,
         "cancelled": S.CANCELLED,
         "infra_failed": S.INFRA_FAILED,
     }
@@ -105,6 +104,8 @@ def decide(attempt: Attempt, result: AttemptResult, budget: Budget, spent: Spent
     reason = result.conclusion.summary or ending
     if ending == "finished":
         return _after_checks(attempt, result, budget, spent, ladder)
+    if ending == "asked":
+        return _end(S.NEEDS_PERSON, f"the agent asks: {' '.join(reason.split())}")
     if ending != "gave_up":
         return _end(_STATES[ending], reason)
     return _again(attempt, result, budget, spent, ladder) or _end(S.GAVE_UP, reason)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 AMOUNT = 10**15  # what a number that is asked for may be at most
-STRATEGY = r"^(agent|sampled_repair|auto|cli:[a-z0-9][a-z0-9._-]{0,63})$"  # a way to work, as a file may name one
+STRATEGY = r"^(cli:)?[a-z0-9][a-z0-9._-]{0,63}$"  # a way to work, as a file may name one
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 TaskId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 
@@ -313,8 +313,21 @@ class Conclusion(Frozen):
     summary: str = ""
     model: str = ""
     strategy: str = Field(default="", description="the way that did it, where another one chose it")
+    tried: dict[str, int] = Field(
+        default_factory=dict, description="tokens by way, of those that were tried in turn, the one that did it last"
+    )
     limit: str = Field(default="", description="which limit was hit, as task.tokens, lineage.money or fleet.steps")
     lessons: str = Field(default="", max_length=20_000)
+
+
+class Experience(Frozen):
+    """What became of one way of working in an earlier attempt at a repository, and what it took."""
+
+    strategy: str
+    tier: str
+    solved: bool
+    tokens: int
+    at: float
 
 
 class Happening(Frozen):
@@ -413,6 +426,12 @@ class TaskView(Frozen):
     failure: FailureKind | None = Field(default=None, description="whose doing a bad end was")
     user: str = Field(default="", description="who handed it in: a user of the daemon's machine, or a token's name")
     host: str | None = Field(default=None, description="which daemon works on it now")
+
+    @property
+    def asks(self) -> bool:
+        """Whether it stands still until a person answers its agent."""
+        last = self.attempts[-1].ending if self.attempts else None
+        return self.state is TaskState.NEEDS_PERSON and last == "asked"
 
     def stand_of(self, attempt: Attempt) -> str:
         """How an attempt ended; while it has not, how its task stands: it runs no longer where that waits."""

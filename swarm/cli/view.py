@@ -46,6 +46,7 @@ def summary(view: TaskView) -> Iterator[str]:
     yield f"task {view.task.id} {view.state.value}" + (f": {clean(view.reason)}" if view.reason else "")
     facts = {
         "waits": waits(view),
+        "answer": f'swarm message {view.task.id} "...", then: swarm resume {view.task.id}' if view.asks else None,
         "runs on": view.host,
         "fault of": view.failure,
         "pull request": view.pull_request,

@@ -112,6 +112,8 @@ class Verbs(ABC):
 
 def _when(view: TaskView) -> str:
     strategy = view.attempts[-1].strategy if view.attempts else view.task.request.strategy
+    if view.asks:
+        return f"once the work goes on, which it does with: swarm resume {view.task.id}"
     if view.state.final:
         return "the task is over; it is told if it is resumed or tried again"
     if strategy == "sampled_repair":

@@ -232,7 +232,7 @@ class Verbs:
         """Queue a task that ended, with a new attempt that knows all that the last one did, and why that ended."""
         start = continuing.start(connection, row.id, attempt)
         why = f"a person lets it go on from attempt {start[0]}"
-        said = f"Your work was ended: {row.reason or row.state}. You are asked to go on with it."
+        said = _said(connection, row, start[0])
         if not moves.move(self._db, connection, row, S.QUEUED, why, **self._again(row), carry=None):
             return  # what it needs can never be met
         add_message(self._db, connection, row.id, said, "")
@@ -257,6 +257,17 @@ class Verbs:
 
     def _mark(self, connection: sa.Connection, row: Row, **marks: bool) -> None:
         connection.execute(tasks.update().where(tasks.c.id == row.id).values(**marks))
+
+
+def _said(connection: sa.Connection, row: Row, attempt: str) -> str:
+    """What an agent is told first that goes on from an attempt which ended."""
+    last = connection.execute(sa.select(attempts.c.ending).where(attempts.c.id == attempt)).scalar_one()
+    if last == "asked":
+        return (
+            "You asked a person, and your work was ended until now. What was said since stands before this; where that "
+            "is no answer, decide for yourself. Go on with the work."
+        )
+    return f"Your work was ended: {row.reason or row.state}. You are asked to go on with it."
 
 
 def _carried(connection: sa.Connection, row: Row) -> str | None:

@@ -30,7 +30,7 @@ def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]
         raise TaskError(
             f'no test command is known for "{request.repository}", so nothing could vouch for a change', mend
         )
-    if request.strategy not in settings.strategies:
+    if not settings.knows(request.strategy):
         raise TaskError(*no_strategy(request.strategy, settings))
     for path in request.paths:
         _inside(path)

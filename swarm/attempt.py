@@ -38,7 +38,8 @@ from swarm.runs import Engine
 from swarm.store.journal import surviving
 from swarm.store.rows import Claim
 from swarm.store.store import Store
-from swarm.types import AttemptResult, CheckReport, Failure, Fault, Frozen, Outcome, Phase, Step, Task
+from swarm.strategies.auto import AUTO
+from swarm.types import AttemptResult, CheckReport, Experience, Failure, Fault, Frozen, Outcome, Phase, Step, Task
 from swarm.work import Chat, Models, Strategy, Work, unnoted
 from swarm.workroom import (
     SAVE_LIMIT,
@@ -122,6 +123,7 @@ class AttemptRun:
         self._said: set[str] = set()
         self._tried: tuple[Tried, ...] = ()
         self._built_on: Tried | None = None
+        self._outcomes: tuple[Experience, ...] = ()
         self.pulse = Pulse(parts.stall)
         name = claim.attempt.id
         self.ledger = BudgetLedger(
@@ -254,6 +256,8 @@ class AttemptRun:
         try:
             await self._require(base)
             await self._learn()
+            if self._claim.attempt.strategy == AUTO:
+                self._outcomes = await self._store.outcomes.of(self._task.request.repository)
             async with self._phase(Phase.WORK):
                 briefing = await self._briefing(base, past)
                 async with self._room(base) as room:
@@ -394,6 +398,7 @@ class AttemptRun:
             inbox=lambda after: self._store.messages.of(self._task.id, after=after),
             known=briefing.known,
             ladder=() if pinned else self._parts.ladder,
+            outcomes=self._outcomes,
         )
 
     async def _saved(self) -> str | None:

@@ -18,13 +18,14 @@ from sandbox.config import SandboxConfig
 from sandbox.errors import ImageError
 from sandbox.images.sources import source_of
 from sandbox.types import GIB
-from swarm.agents import AgentConfig, agent_of, known_agents, strategy_of
+from swarm.agents import AgentConfig, agent_of, known_agents
 from swarm.budgets.prices import Prices
 from swarm.budgets.scopes import DayBudgets
 from swarm.config_database import Address, address_misfits
 from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
 from swarm.config_sandbox import agent_misfits, sandbox_misfits, setup_misfits
 from swarm.config_scheduling import SchedulingConfig
+from swarm.config_strategies import StrategyConfig, is_known, names, strategy_misfits
 from swarm.config_text import Problem, dotted, nearest
 from swarm.errors import ConfigError
 from swarm.telemetry.settings import TelemetryConfig
@@ -188,8 +189,8 @@ class RepositoryConfig(Frozen):
     strategy: str | None = Field(
         default=None,
         pattern=STRATEGY,
-        description="how to work: agent, sampled_repair, cli:NAME for an agent of [agents], or auto, which takes "
-        "sampled_repair for the embedded model and agent otherwise",
+        description="how to work: a strategy of ours (swarm strategies), one of [strategies], cli:NAME for an agent of "
+        "[agents], or auto, which learns from what became of earlier attempts",
     )
     tier: str | None = Field(default=None, description="tier to start with")
     image: str | None = Field(
@@ -215,9 +216,6 @@ class RepositoryConfig(Frozen):
     )
 
 
-OWN_STRATEGIES = ("agent", "sampled_repair", "auto")
-
-
 class Settings(Frozen):
     """One swarm.toml."""
 
@@ -230,6 +228,9 @@ class Settings(Frozen):
     agents: dict[Annotated[str, Field(pattern=NAME)], AgentConfig] = Field(
         default_factory=dict, max_length=64, description="agents of others that may do the work, by your name for each"
     )
+    strategies: dict[Annotated[str, Field(pattern=NAME)], StrategyConfig] = Field(
+        default_factory=dict, max_length=64, description="ways to work that are made of others, by your name for each"
+    )
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")
     budgets: DayBudgets = DayBudgets()
@@ -240,9 +241,13 @@ class Settings(Frozen):
     telemetry: TelemetryConfig = TelemetryConfig()
 
     @property
-    def strategies(self) -> tuple[str, ...]:
-        """Every way to work that a task may name: our own, then one for each agent."""
-        return (*OWN_STRATEGIES, *(strategy_of(name) for name in known_agents(self.agents)))
+    def strategy_names(self) -> tuple[str, ...]:
+        """Every way to work that a task may name: our own, those of [strategies], then one for each agent."""
+        return names(self.strategies, known_agents(self.agents))
+
+    def knows(self, strategy: str) -> bool:
+        """Whether a task may name this way to work; of `best-of-N` only one is among the names."""
+        return is_known(strategy, self.strategies, known_agents(self.agents))
 
 
 def secrets_of(value: object) -> frozenset[str]:
@@ -296,6 +301,7 @@ def impossible(settings: Settings) -> tuple[Problem, ...]:
         *_twice(pool),
         *_unserved(settings),
         *_unknown_strategies(settings),
+        *strategy_misfits(settings.strategies, known_agents(settings.agents), pool.askable),
         *(Problem(key=f"pool.{key}", line=None, message=words) for key, words in misfits(pool)),
         *_long_sockets(settings),
         *_late_heartbeat(settings.daemon),
@@ -367,7 +373,7 @@ def _unknown_strategies(settings: Settings) -> tuple[Problem, ...]:
             key=f"repositories.{name}.strategy", line=None, message="; ".join(no_strategy(known.strategy, settings))
         )
         for name, known in settings.repositories.items()
-        if known.strategy not in {None, *settings.strategies}
+        if known.strategy is not None and not settings.knows(known.strategy)
     )
 
 
@@ -378,8 +384,8 @@ def no_strategy(wanted: str | None, settings: Settings) -> tuple[str, str]:
         like = nearest(agent, agents)
         mend = f"known are: {', '.join(agents)}; another one is set up in [agents.NAME] of swarm.toml"
         return f'there is no agent "{agent}"', f'did you mean "{like}"?' if like else mend
-    like = nearest(wanted or "", settings.strategies)
-    known = f"known are: {', '.join(settings.strategies)}"
+    like = nearest(wanted or "", settings.strategy_names)
+    known = f"known are: {', '.join(settings.strategy_names)}"
     return f'there is no strategy "{wanted}"', f'did you mean "{like}"?' if like else known
 
 

@@ -163,7 +163,7 @@ _WORDS = {
 
 _NAMES = {
     NAME: "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, the first a letter or digit",
-    STRATEGY: "must be agent, sampled_repair, auto, or cli:NAME for an agent",
+    STRATEGY: "must be the name of a strategy, or cli:NAME for an agent",
     LOOPBACK: "must be unix:/path/of/its.sock, or http:// with 127.0.0.1, localhost or [::1] and a port",
     GROUP: "must be the name of a control group, such as agent-swarm or swarm/sandboxes",
     INDEX: "must begin with http:// or https://",

@@ -462,7 +462,7 @@ def _agent_setup(settings: Settings) -> Callable[[str], tuple[str, ...]]:
 
 def _strategies(settings: Settings) -> Callable[[str], Strategy]:
     agents = known_agents(settings.agents)
-    return partial(strategy_named, small_tiers=small_tiers(settings.pool), agents=agents)
+    return partial(strategy_named, small_tiers=small_tiers(settings.pool), agents=agents, made=settings.strategies)
 
 
 def _workspaces(folder: Path) -> Callable[[str], Workspace]:

@@ -14,7 +14,7 @@ from sandbox.base import Sandbox
 from swarm.budgets.account import Ledger
 from swarm.budgets.parts import PARTS
 from swarm.known import Known
-from swarm.types import Conclusion, Step, Task, TaskMessage
+from swarm.types import Conclusion, Experience, Step, Task, TaskMessage
 
 
 class Chat(Protocol):
@@ -102,6 +102,7 @@ class Work:
     ``inbox(after)`` are the messages of people to this task with a number above ``after``, the oldest first.
     ``known`` is what the repository says of itself: data, as everything out of it.
     ``ladder`` are the tiers, from the weakest up, that may be asked beside ``tier``: none where a person named it.
+    ``outcomes`` are what became of earlier attempts at the repository, the newest first.
     ``name`` is that of the part of the work which this is; empty for the whole. ``temperature`` is asked for where the
     model's own is not to be taken, as by tries that are to differ.
     """
@@ -121,6 +122,7 @@ class Work:
     inbox: Callable[[int], Awaitable[tuple[TaskMessage, ...]]] = nothing_said
     known: Known = field(default_factory=Known)
     ladder: tuple[str, ...] = ()
+    outcomes: tuple[Experience, ...] = ()
     name: str = ""
     temperature: float | None = None
 

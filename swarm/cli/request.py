@@ -40,7 +40,7 @@ def ready(wanted: TaskFile, settings: Settings, key: str | None) -> TaskRequest:
             f'no endpoint serves the tier "{wanted.tier}"',
             f"did you mean {like}?" if like else f"served are: {', '.join(served)}",
         )
-    if wanted.strategy not in {None, *settings.strategies}:
+    if wanted.strategy is not None and not settings.knows(wanted.strategy):
         raise TaskError(*no_strategy(wanted.strategy, settings))
     known = settings.repositories.get(repository)
     try:

@@ -50,7 +50,7 @@ def submit(
     ] = False,
     strategy: Annotated[
         str | None,
-        typer.Option(help="How to work: agent, sampled_repair, auto, or cli:NAME for an agent.", show_default=False),
+        typer.Option(help="How to work: see swarm strategies; or cli:NAME for an agent.", show_default=False),
     ] = None,
     agent: Annotated[
         str | None,

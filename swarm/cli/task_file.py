@@ -52,7 +52,9 @@ class TaskFile(Frozen):
     base: str | None = Field(default=None, description="branch to aim at")
     test_command: str | None = Field(default=None, description="tells whether the work is good")
     strategy: str | None = Field(
-        default=None, pattern=STRATEGY, description="how to work: agent, sampled_repair, auto, or cli:NAME for an agent"
+        default=None,
+        pattern=STRATEGY,
+        description="how to work: the name of a strategy (swarm strategies), or cli:NAME for an agent",
     )
     tier: str | None = Field(default=None, description="tier of models to start with")
     paths: tuple[str, ...] = Field(default=(), description="where to look first, relative to the repository")

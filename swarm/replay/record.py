@@ -15,7 +15,7 @@ from pool.types import Traits
 from swarm import history, recording
 from swarm.agents import agent_of
 from swarm.store.journal import surviving
-from swarm.strategies.choice import CHOICE
+from swarm.strategies.auto import CHOICE
 from swarm.types import Attempt, Frozen, Phase, Spent, Step, Task
 
 

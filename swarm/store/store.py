@@ -28,6 +28,7 @@ from swarm.store.line import Line
 from swarm.store.listing import Listing
 from swarm.store.messages import Messages
 from swarm.store.needed import Needs
+from swarm.store.outcomes import Outcomes
 from swarm.store.queue import Queue
 from swarm.store.rows import Claim, Held, Kept, Plan, Row, Settlement
 from swarm.store.schedules import Schedules
@@ -64,6 +65,7 @@ class Store:
         self.breakers = Breakers(self._db)
         self.needs = Needs(self._db)
         self.tries = Tries(self._db)
+        self.outcomes = Outcomes(self._db)
         self.schedules = Schedules(self._db)
         self.line = Line(self._db, self.queue, self.breakers)
 

@@ -19,9 +19,12 @@ _SAMPLES = 8
 
 @dataclass(frozen=True)
 class Rung:
-    """One way of asking: ``line`` continues a text up to its newline, ``edit`` is a chat constrained to a JSON edit."""
+    """One way of asking: ``line`` continues a text up to its newline, ``edit`` is a chat constrained to a JSON edit.
 
-    style: Literal["line", "edit"]
+    ``rule`` asks nobody: replacements come from `mutants`, and cost the time of testing them alone.
+    """
+
+    style: Literal["rule", "line", "edit"]
     temperature: float
 
 
@@ -52,6 +55,9 @@ class Samples:
 
 
 Ask = Callable[[Work, Suspect, Rung, str, float], Awaitable[Samples]]
+
+
+RULES = Rung("rule", 0.0)
 
 
 def ladder(*, native_tools: bool) -> tuple[Rung, ...]:

@@ -1,43 +1,97 @@
-"""Which strategy works on a task: by name, or by what is known of the tier and the task."""
+"""Ways of working by their names: our own, those put together in the settings, and agents of others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from pool.config import AUTO, PoolConfig
 from swarm.agent import Agent
-from swarm.agents import RECIPES, AgentConfig, agent_of, strategy_of
+from swarm.agents import RECIPES, AgentConfig, agent_of
+from swarm.config_strategies import DEEPEST, StrategyConfig, names, ready_made
 from swarm.errors import ConfigError
+from swarm.strategies.auto import Auto, in_turn
+from swarm.strategies.best_of import BestOf
+from swarm.strategies.cascade import Cascade
 from swarm.strategies.command import CommandAgent
+from swarm.strategies.plan import PlanThenAct
 from swarm.strategies.repair import SampledRepair
+from swarm.strategies.review import ReviewAndFix
+from swarm.strategies.verify import DraftVerify
 from swarm.types import Conclusion
 from swarm.work import Strategy, Work
 
-NAMES = ("agent", "sampled_repair", "auto")
-CHOICE = "strategy"
-"""``about`` of the note that says which strategies `auto` tries."""
 _PARAMETERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([mb])(?![a-z])", re.IGNORECASE)
 _SMALL = 1e9
+_NONE: Mapping[str, StrategyConfig] = {}
 
 
 def strategy_named(
-    name: str, *, small_tiers: Collection[str] = ("embedded",), agents: Mapping[str, AgentConfig] = RECIPES
+    name: str,
+    *,
+    small_tiers: Collection[str] = ("embedded",),
+    agents: Mapping[str, AgentConfig] = RECIPES,
+    made: Mapping[str, StrategyConfig] = _NONE,
 ) -> Strategy:
     """The strategy of that name. ``small_tiers`` are those whose models are too small to steer themselves, see
-    `small_tiers`; ``agents`` those that are there for `cli:NAME`. Raises ConfigError for a name that there is not."""
+    `small_tiers`; ``agents`` those that are there for `cli:NAME`; ``made`` those that the settings put together.
+    Raises ConfigError for a name that there is not, and for one that is made of itself."""
     agent = agent_of(name)
     if agent is not None and agent in agents:
         return CommandAgent(agent, agents[agent])
-    match name:
-        case "agent":
-            return Agent()
-        case "sampled_repair":
-            return SampledRepair()
-        case "auto":
-            return Auto(frozenset(small_tiers))
-    known = ", ".join((*NAMES, *map(strategy_of, agents)))
-    raise ConfigError(f"there is no strategy {name!r}", f"use one of: {known}")
+
+    def named(inner: str, depth: int = 0) -> Strategy:
+        if depth > DEEPEST:
+            raise ConfigError(f"the strategy {name} lies more than {DEEPEST} deep", "see strategies in swarm.toml")
+        config = made.get(inner) or ready_made(inner)
+        if config is not None:
+            return _composed(config, lambda part: named(part, depth + 1))
+        match inner:
+            case "agent" | "single":
+                return Agent()
+            case "sampled_repair":
+                return SampledRepair(rules=True)
+            case "mutation_repair":
+                return SampledRepair(rules=True, samples=False)
+            case "auto" if not depth:
+                return Auto(frozenset(small_tiers), named)
+        raise ConfigError(f"there is no strategy {inner!r}", f"use one of: {', '.join(names(made, agents))}")
+
+    return named(name)
+
+
+def _composed(config: StrategyConfig, part: Callable[[str], Strategy]) -> Strategy:
+    """A strategy that is made of others."""
+    rounds = config.rounds
+    match config.kind:
+        case "best-of":
+            return BestOf(part(config.of), n=config.n, agree=config.agree, at_once=config.at_once)
+        case "plan":
+            tiers = {"planner_tier": config.tier, "actor_tier": config.worker_tier}
+            return PlanThenAct(
+                part(config.planner), part(config.of), revisions=1 if rounds is None else rounds, **tiers
+            )
+        case "review":
+            return ReviewAndFix(part(config.of), rounds=2 if rounds is None else rounds, tier=config.tier)
+        case "draft-verify":
+            drafts, tier = max(1, rounds or 2), config.tier
+            return DraftVerify(part(config.of), drafts=drafts, tier=tier, draft_tier=config.worker_tier)
+        case "cascade":
+            opener = part(config.opener) if config.opener else None
+            return Cascade(part(config.of), opener=opener, stages=max(1, rounds or 4), tiers=config.tiers)
+        case "in-turn":
+            return InTurn(config.ways, part)
+
+
+class InTurn:
+    """The ways of a strategy of the kind "in-turn": each follows where the one before it gave up."""
+
+    def __init__(self, ways: tuple[str, ...], strategy: Callable[[str], Strategy]) -> None:
+        self._ways = {name: strategy(name) for name in ways}
+
+    async def work(self, work: Work) -> Conclusion:
+        """One after the other. Raises PoolError and SandboxError."""
+        return await in_turn(work, tuple(self._ways), self._ways.__getitem__)
 
 
 def small_tiers(pool: PoolConfig) -> frozenset[str]:
@@ -57,42 +111,3 @@ def is_small(model: str) -> bool:
     """Whether a model's name tells of under a thousand million parameters; a name that tells nothing is not small."""
     sizes = [float(number) * (1e9 if unit in "bB" else 1e6) for number, unit in _PARAMETERS.findall(model)]
     return bool(sizes) and max(sizes) < _SMALL
-
-
-def choose(*, small: bool, native_tools: bool, testable: bool) -> tuple[str, ...]:
-    """The strategies to try in turn; the next one follows only where one gave up.
-
-    Without a test command only the agent can do anything. A very small model cannot steer itself at all. A model
-    that does not speak native tool calls is a weak agent, so the cheap search goes first and the agent follows.
-    """
-    if not testable:
-        return ("agent",)
-    if small:
-        return ("sampled_repair",)
-    return ("agent",) if native_tools else ("sampled_repair", "agent")
-
-
-class Auto:
-    """The strategy `auto`."""
-
-    def __init__(self, small: frozenset[str]) -> None:
-        self._small = small
-
-    async def work(self, work: Work) -> Conclusion:
-        """Choose, work, and go on to the next choice where one gave up. Raises PoolError and SandboxError."""
-        small = work.tier in self._small
-        native = not small and await work.pool.native_tools(work.tier)
-        names = choose(small=small, native_tools=native, testable=bool(work.test_command))
-        told = {"about": CHOICE, "names": list(names)}
-        await work.record("note", {"text": f"strategy: {', then '.join(names)}", **told})
-        return await in_turn(work, names, strategy_named)
-
-
-async def in_turn(work: Work, names: Sequence[str], strategy: Callable[[str], Strategy]) -> Conclusion:
-    """Try strategies one after the other, as long as each gives up. Raises PoolError and SandboxError."""
-    for name in names:
-        conclusion = await strategy(name).work(work)
-        if conclusion.ending != "gave_up" or name == names[-1]:
-            break
-        await work.record("note", {"text": f"{name} gave up: {conclusion.summary}"})
-    return conclusion.model_copy(update={"strategy": name})

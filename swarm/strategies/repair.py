@@ -1,7 +1,8 @@
 """Sampled repair, for models too small to steer themselves: locate, sample, test, keep the smallest change that passes.
 
-Generate and validate (as GenProg and its kin do, with a model in place of mutation rules): the harness does all the
-judging, so an answer is never trusted, only tried. Nothing about the fix is known beforehand.
+Generate and validate (as GenProg and its kin do): the harness does all the judging, so an answer is never trusted, only
+tried. Nothing about the fix is known beforehand. Mutation rules, which cost no token, may come before the model's
+samples, or be all there is.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from swarm.checks import run_tests
 from swarm.errors import BudgetExceededError
 from swarm.strategies import candidates as drawing
 from swarm.strategies import localise
-from swarm.strategies.asking import Ask, Rung, Samples, ask_model, ladder
+from swarm.strategies.asking import RULES, Ask, Rung, Samples, ask_model, ladder
 from swarm.strategies.candidates import Candidate
 from swarm.strategies.localise import Diagnosis
+from swarm.strategies.mutants import mutants
 from swarm.strategies.spectrum import Suspect
 from swarm.types import Conclusion, Ending, Spent, TestRun
 from swarm.work import Work
@@ -37,7 +39,8 @@ _LATE = 0.5
 class Bounds:
     """How wide to search. ``testers`` runs of the tests go on at a time; ``enough`` candidates that pass end it.
 
-    A candidate's tests may take ``patience`` seconds more than five times as long as the base's took.
+    A candidate's tests may take ``patience`` seconds more than five times as long as the base's took. Rules may make
+    ``ruled`` candidates, and take the share ``rule_time`` of the time that was left when they began.
     """
 
     suspects: int = 40
@@ -46,15 +49,28 @@ class Bounds:
     testers: int = 2
     enough: int = 2
     patience: float = 10.0
+    ruled: int = 400
+    rule_time: float = 0.4
 
 
 class SampledRepair:
-    """The strategy `sampled_repair`: one line at a time, many samples, the tests as the judge."""
+    """The strategies `sampled_repair` and `mutation_repair`: one line at a time, many samples, the tests as the judge.
+
+    ``rules`` come first where they are wanted; without ``samples`` no model is asked.
+    """
 
     def __init__(
-        self, *, ask: Ask = ask_model, locate: Locate = localise.by_coverage, bounds: Bounds | None = None
+        self,
+        *,
+        ask: Ask = ask_model,
+        locate: Locate = localise.by_coverage,
+        bounds: Bounds | None = None,
+        rules: bool = False,
+        samples: bool = True,
     ) -> None:
         self._ask = ask
+        self._rules = rules
+        self._samples = samples
         self._locate = locate
         self._bounds = bounds or Bounds()
 
@@ -65,7 +81,7 @@ class SampledRepair:
             return Conclusion(ending="finished", title=done["title"], summary=done["summary"], model=done["model"])
         search = _Search(work, self._ask, self._bounds, _past_samples(work), _past_verdicts(work))
         try:
-            return await search.run(self._locate)
+            return await search.run(self._locate, rules=self._rules, samples=self._samples)
         except BudgetExceededError as error:
             ended = search.ended("limit_hit", f"{error} ({search.told()})")
             return ended.model_copy(update={"limit": error.limit})
@@ -86,13 +102,15 @@ class _Search:
     failure: str = ""
     model: str = ""
     drawn: int = 0
+    ruled: int = 0
+    rules_until: float = 0.0  # seconds left of the wall clock at which rules make no more
     tried: int = 0
     good: list[Candidate] = field(default_factory=list)  # what passed, as it was written down: a replay goes by that
 
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(self.bounds.testers)
 
-    async def run(self, locate: Locate) -> Conclusion:
+    async def run(self, locate: Locate, *, rules: bool, samples: bool) -> Conclusion:
         """Diagnose, then climb the ladder, a few lines at a time, most suspicious first."""
         command = self.work.test_command
         if not command:
@@ -106,10 +124,11 @@ class _Search:
         objection = _objection(self.diagnosis)
         if objection:
             return self.ended("gave_up", objection)
-        native = await self.work.pool.native_tools(self.work.tier)
+        native = samples and await self.work.pool.native_tools(self.work.tier)
         await self._tell_suspects(native=native)
         self.failure = history.shorten(history.clean(base.tail), 1200) if native else ""
-        return await self._climb(ladder(native_tools=native))
+        self.rules_until = self.left() * (1 - self.bounds.rule_time)
+        return await self._climb(((RULES,) if rules else ()) + (ladder(native_tools=native) if samples else ()))
 
     async def _climb(self, rungs: Sequence[Rung]) -> Conclusion:
         refused: PermanentError | None = None
@@ -132,7 +151,7 @@ class _Search:
         """Sample for these lines in parallel and test what comes in; once something passes no more samples are awaited,
         and once enough passes no more tests. Raises BudgetExceededError where nothing is left for the round, or it went
         past a limit."""
-        if any(self._key(suspect, rung) not in self.samples for suspect in suspects):
+        if rung is not RULES and any(self._key(suspect, rung) not in self.samples for suspect in suspects):
             self.work.ledger.admit()
             self._charge(Spent(steps=1))
         before, passing = len(self.good), list[Candidate]()
@@ -170,7 +189,9 @@ class _Search:
         return (rung.style, rung.temperature, suspect.file, suspect.line)
 
     async def _sample(self, suspect: Suspect, rung: Rung) -> Samples:
-        """Samples for one line; those in the journal are not paid for again."""
+        """Samples for one line; those in the journal are not paid for again, and rules cost nothing."""
+        if rung is RULES:
+            return Samples(self._by_rule(suspect))
         key = self._key(suspect, rung)
         if key in self.samples:
             return Samples(self.samples[key])
@@ -184,6 +205,13 @@ class _Search:
         await self.work.record("model_call", {**samples.line(), "ask": list(key)})
         self._charge(samples.cost)
         return samples
+
+    def _by_rule(self, suspect: Suspect) -> tuple[str, ...]:
+        """What rules make of a line, until they have had their part of the tests and of the time."""
+        most = self.bounds.ruled - self.ruled
+        found = mutants(suspect, max(0, most)) if self.left() > self.rules_until else ()
+        self.ruled += len(found)
+        return found
 
     async def _passes(self, candidate: Candidate) -> bool:
         """Whether all tests pass with this one line changed, in a fork of the sandbox."""
@@ -218,9 +246,10 @@ class _Search:
         await self.work.save()
         place = f"`{best.function}`" if best.function else f"line {best.line}"
         title = f"Correct {place} in {best.file}"
+        how = "sampled repair" if self.model else "mutation rules"
         summary = (
             f"Line {best.line} of `{best.file}` was `{best.old}` and is now `{best.new}`.\n\n"
-            f"Found by sampled repair: {self.told()}; {len(passing)} passed, the smallest change of them was taken. "
+            f"Found by {how}: {self.told()}; {len(passing)} passed, the smallest change of them was taken. "
             f"The tests are all that judged it: {evidence.some(self.diagnosis.base.failed)} failed before."
         )
         told = {"title": title, "summary": summary, "model": self.model}
@@ -251,7 +280,9 @@ class _Search:
     def told(self) -> str:
         """The search so far in a few words."""
         suspects = len(self.diagnosis.suspects) if hasattr(self, "diagnosis") else 0
-        return f"suspicious lines: {suspects}, samples: {self.drawn}, candidates tested: {self.tried}"
+        drawn = [f"samples: {self.drawn - self.ruled}"] if self.drawn > self.ruled or not self.ruled else []
+        drawn += [f"made by rule: {self.ruled}"] if self.ruled else []
+        return f"suspicious lines: {suspects}, {', '.join(drawn)}, candidates tested: {self.tried}"
 
     def ended(self, ending: Ending, summary: str) -> Conclusion:
         """A conclusion without a repair."""

@@ -30,16 +30,8 @@ def loaded(folder: Path, text: str):
 def test_agent_is_text_for_a_shell_or_words(tmp_path: Path) -> None:
     made = loaded(tmp_path, '[agents.a]\ncommand = "run it"\n[agents.b]\ncommand = ["run", "{task}"]\n')
     assert (made.agents["a"].command, made.agents["b"].command) == ("run it", ("run", "{task}"))
-    assert made.strategies == (
-        "agent",
-        "sampled_repair",
-        "auto",
-        "cli:mini-swe-agent",
-        "cli:aider",
-        "cli:codex",
-        "cli:a",
-        "cli:b",
-    )
+    agents = tuple(name for name in made.strategy_names if name.startswith("cli:"))
+    assert (agents[0], agents[-2:]) == ("cli:mini-swe-agent", ("cli:a", "cli:b"))
 
 
 def test_own_agent_goes_before_a_shipped_one_of_its_name(tmp_path: Path) -> None:
@@ -62,7 +54,7 @@ def test_own_agent_goes_before_a_shipped_one_of_its_name(tmp_path: Path) -> None
         ('[repositories.web]\nstrategy = "cli:aidre"\n', 'there is no agent "aidre"; did you mean "aider"?'),
         (
             '[repositories.web]\nstrategy = "guess"\n',
-            "line 9: repositories.web.strategy: must be agent, sampled_repair",
+            'line 9: repositories.web.strategy: there is no strategy "guess"; known are: agent, single, sampled_repair',
         ),
     ],
 )
@@ -88,6 +80,6 @@ def test_shipped_recipe_is_sound(name: str) -> None:
     assert AgentConfig.model_validate(recipe.model_dump()) == recipe
     pinned = re.compile(r"[a-z](==|@)[0-9]")
     assert all(pinned.search(line) or "install" not in line or "pyyaml" in line for line in recipe.setup)
-    assert "SWARM_MODEL" in str(recipe.command)
+    assert "SWARM_MODEL" in f"{recipe.command} {recipe.env}"
     for line in (*recipe.setup, recipe.command):
         subprocess.run(["/bin/sh", "-n", "-c", str(line)], check=True)

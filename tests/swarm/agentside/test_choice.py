@@ -11,7 +11,8 @@ from pool.testing import call
 from pool.types import CompletionRequest
 from swarm.agent import Agent
 from swarm.errors import ConfigError
-from swarm.strategies.choice import choose, is_small, small_tiers, strategy_named
+from swarm.strategies.auto import choose
+from swarm.strategies.choice import is_small, small_tiers, strategy_named
 from swarm.strategies.repair import SampledRepair
 
 TESTS = "/usr/bin/python3 -m unittest -v"
@@ -30,7 +31,7 @@ def test_strategies_have_their_names() -> None:
 def test_unknown_name_is_told_with_the_known_ones() -> None:
     with pytest.raises(ConfigError) as error:
         strategy_named("magic")
-    assert "agent, sampled_repair, auto" in error.value.mend
+    assert "agent, single, sampled_repair, mutation_repair, best-of-3" in error.value.mend
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ async def test_auto_samples_on_a_small_tier(desk) -> None:
 
 
 async def test_auto_lets_the_agent_follow_where_sampling_gave_up(desk) -> None:
-    edit = {"name": "edit", "arguments": {"path": "m.py", "search": "return 2", "replace": "return 1"}}
+    edit = {"name": "edit", "arguments": {"path": "m.py", "search": "return 'two'", "replace": "return 1"}}
     finish = {"name": "finish", "arguments": {"title": "t"}}
     acts = iter([edit, finish])
 
@@ -91,9 +92,12 @@ async def test_auto_lets_the_agent_follow_where_sampling_gave_up(desk) -> None:
             return "return 3"
         return f"```tool\n{json.dumps(next(acts))}\n```"
 
-    at = await desk(FILES, script, native=False, test_command=TESTS)
+    files = {**FILES, "m.py": "def one():\n    return 'two'\n"}
+    at = await desk(files, script, native=False, test_command=TESTS)
     done = await strategy_named("auto").work(at.work)
     assert (done.ending, done.title, done.strategy) == ("finished", "t", "agent")
+    assert list(done.tried) == ["sampled_repair", "agent"]
+    assert sum(done.tried.values()) == at.work.ledger.spent().tokens
     assert at.text("m.py") == "def one():\n    return 1\n"
     assert any("sampled_repair gave up" in item["text"] for item in at.kinds("note"))
 

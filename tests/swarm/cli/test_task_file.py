@@ -40,7 +40,7 @@ def test_the_example_in_the_help_is_a_task_file() -> None:
         ("t.md", "+++\nx = \n+++\ny", "is not TOML"),
         ("t.md", "+++\ninstructions = 'x'\n+++\ny", "instructions stand below"),
         ("t.toml", "paths = 'a.py'", "line 1: paths: must be a list, in [brackets]"),
-        ("t.toml", "strategy = 'guess'", "must be agent, sampled_repair, auto, or cli:NAME"),
+        ("t.toml", "strategy = 'a guess'", "must be the name of a strategy, or cli:NAME"),
     ],
 )
 def test_each_mistake_is_told_with_its_line(name: str, text: str, words: str) -> None:

@@ -1,0 +1,94 @@
+"""The strategy `auto`: takes the way that fits the tier and what became of the repository's earlier attempts.
+
+What was chosen is in the journal with its reasons, before anything follows; a later life and a replay go by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from swarm.budgets.share import spent_in
+from swarm.strategies import learning
+from swarm.strategies.learning import Decision
+from swarm.strategies.parts import concluded
+from swarm.types import Conclusion
+from swarm.work import Strategy, Work
+
+AUTO = "auto"
+CHOICE = "strategy"
+"""``about`` of the note that says which strategies `auto` tries, and why."""
+_LADDERED = ("cascade", "plan", "draft-verify")  # need a second tier
+
+
+class Auto:
+    """``small`` are tiers too small to steer themselves, ``strategy`` gives a way to work by its name."""
+
+    def __init__(self, small: frozenset[str], strategy: Callable[[str], Strategy]) -> None:
+        self._small = small
+        self._strategy = strategy
+
+    async def work(self, work: Work) -> Conclusion:
+        """Choose, work, and go on to the next choice where one gave up. Raises PoolError and SandboxError."""
+        names = _chosen_before(work)
+        if not names:
+            decision = await self._decide(work)
+            names = decision.names
+            told = {"about": CHOICE, "names": list(names), "why": decision.why, "learnt": decision.learnt}
+            await work.record("note", {"text": f"strategy: {', then '.join(names)} ({decision.why})", **told})
+        return await in_turn(work, names, self._strategy)
+
+    async def _decide(self, work: Work) -> Decision:
+        small = work.tier in self._small
+        native = not small and await work.pool.native_tools(work.tier)
+        testable = bool(work.test_command)
+        rule = choose(small=small, native_tools=native, testable=testable)
+        others = others_than(rule, small=small, testable=testable, tiers=len(work.ladder))
+        return learning.decide(rule, others, work.outcomes, now=work.task.created, seed=work.attempt, tier=work.tier)
+
+
+def choose(*, small: bool, native_tools: bool, testable: bool) -> tuple[str, ...]:
+    """The strategies to try in turn where nothing was learnt; the next one follows only where one gave up.
+
+    Without a test command only the agent can do anything. A very small model cannot steer itself at all. A model
+    that does not speak native tool calls is a weak agent, so the cheap search goes first and the agent follows.
+    """
+    if not testable:
+        return ("agent",)
+    if small:
+        return ("sampled_repair",)
+    return ("agent",) if native_tools else ("sampled_repair", "agent")
+
+
+def others_than(rule: Sequence[str], *, small: bool, testable: bool, tiers: int) -> tuple[str, ...]:
+    """Further ways that could work: none that steers itself on a small tier, none judged by tests where there are none,
+    none across tiers where there is one."""
+    if small:
+        return ("mutation_repair",) if testable else ()
+    found = ["agent", "review", "best-of-3"]
+    found += ["mutation_repair", "sampled_repair"] if testable else []
+    found += _LADDERED if tiers > 1 else []
+    return tuple(name for name in found if name not in rule)
+
+
+async def in_turn(work: Work, names: Sequence[str], strategy: Callable[[str], Strategy]) -> Conclusion:
+    """Try strategies one after the other, as long as each gives up. Raises PoolError and SandboxError.
+
+    Several are parts, each with a conversation of its own; all of them may spend what is left.
+    """
+    tried: dict[str, int] = {}
+    for number, name in enumerate(names, 1):
+        before = work.ledger.spent().tokens
+        part = work if len(names) == 1 else work.part(f"way-{number}")
+        earlier = spent_in(part.past).tokens
+        conclusion = await (strategy(name).work(work) if part is work else concluded(part, strategy(name)))
+        tried[name] = work.ledger.spent().tokens - before + earlier
+        if conclusion.ending != "gave_up" or number == len(names):
+            break
+        await work.record("note", {"text": f"{name} gave up: {conclusion.summary}"})
+    return conclusion.model_copy(update={"strategy": name, "tried": tried})
+
+
+def _chosen_before(work: Work) -> tuple[str, ...]:
+    """What an earlier life of the attempt had chosen."""
+    found = (line.data for line in work.past if line.data.get("about") == CHOICE and line.attempt == work.attempt)
+    return tuple(str(name) for name in next(found, {}).get("names", ()))

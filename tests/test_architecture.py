@@ -23,6 +23,7 @@ HIDDEN_IMPORTS = {
     ("pool/bench/drawing.py", "plotext"): "an extra; its absence is told in words",
     ("pool/bench/png.py", "matplotlib.figure"): "an extra, and a second to load; its absence is told in words",
     ("swarm/cli/mcp/command.py", "swarm.cli.mcp.server"): "it needs an extra; its absence is told in words",
+    ("swarm/cli/evaluate.py", "swarm.cli"): "it needs an extra; its absence is told in words",
     ("swarm/strategies/probe.py", "coverage"): "it is run inside the sandbox, in each Python that the tests start",
 }
 

@@ -10,6 +10,7 @@ from swarm.errors import (
     BrokerError,
     ConfigError,
     DaemonError,
+    EvaluationError,
     ReplayError,
     RepositoryNotFoundError,
     TaskError,
@@ -44,6 +45,8 @@ class Code(IntEnum):
     DIFFERENT = 20
     CANNOT_REPLAY = 21
     NOT_WHOLE = 22
+    UNFINISHED = 23
+    CANNOT_EVALUATE = 24
     UNEXPECTED = 70
     INTERRUPTED = 130
     PIPE = 141
@@ -72,6 +75,8 @@ MEANINGS: dict[Code, str] = {
     Code.DIFFERENT: "replay: another tree came out than was recorded",
     Code.CANNOT_REPLAY: "replay: the attempt or the file cannot be replayed here",
     Code.NOT_WHOLE: "replay: the same tree, but not every recorded line was played, or not as recorded",
+    Code.UNFINISHED: "eval: not every try was made, or the machinery failed in some; the report has the others",
+    Code.CANNOT_EVALUATE: "eval: a set, a case or an earlier run cannot be used",
     Code.UNEXPECTED: "a fault of this program; the message names a log",
     Code.INTERRUPTED: "Ctrl-C; a task that was watched goes on",
     Code.PIPE: "the reader of our output went away",
@@ -85,6 +90,7 @@ _MENDS: tuple[tuple[type[Exception], str], ...] = (
     (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
     (ImageError, "what an image may be is in docs/sandbox-images.md"),
     (ReplayError, "what can be replayed, and where, is in docs/replay.md"),
+    (EvaluationError, "how sets, runs and reports look is in docs/evaluation.md"),
     (SandboxError, "see what this machine can keep with: swarm sandbox doctor"),
 )
 
@@ -112,6 +118,7 @@ def code_of(error: Exception) -> Code:
         (DaemonError, Code.DAEMON),
         (BrokerError, Code.BROKER),
         (ReplayError, Code.CANNOT_REPLAY),
+        (EvaluationError, Code.CANNOT_EVALUATE),
         (TaskNotFoundError, Code.NOT_FOUND),
         (RepositoryNotFoundError, Code.NOT_FOUND),
         (TaskError, Code.TASK),

@@ -50,8 +50,8 @@ def _parts(report: Report, folder: Path, drawn: Iterable[tuple[str, str]]) -> It
     run = report.run
     yield _HEAD.format(title=escape(f"Evaluation: {run.set}"))
     yield f"<h1>Evaluation: {escape(run.set)}</h1>\n"
-    yield f"<p>{escape(run.origin)}; licence {escape(run.licence)}. {len(run.cases)} cases, each tried {run.repeat} times, "
-    yield f"seed {run.seed}. A try may spend {escape(_budget(report))}.</p>\n"
+    yield f"<p>{escape(run.origin)}; licence {escape(run.licence)}. {len(run.cases)} cases, "
+    yield f"{run.repeat} tries at each in each way, seed {run.seed}. A try may spend {escape(_budget(report))}.</p>\n"
     if report.notes:
         yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in report.notes)}</ul>\n"
     yield _scores(report.scores)

@@ -117,4 +117,4 @@ def _cases(was: dict[str, str], will: dict[str, str]) -> str:
         for cases, word in parts
         if cases
     ]
-    return f"of its cases {', '.join(told)}" if told else "its cases come in another order"
+    return f"of its cases {', '.join(told)}"

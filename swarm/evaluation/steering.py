@@ -39,7 +39,7 @@ def judge_of(hidden: Hidden, base: Collection[bytes]) -> Callable[[bytes], bool]
 def places(hidden: Hidden) -> tuple[str, ...]:
     """The paths that the hidden tests take for themselves."""
     patched = tuple(path for path in _PATCHED.findall(hidden.patch) if path != "/dev/null")
-    return (*(file.path for file in hidden.files), *patched, *hidden.removed)
+    return (*(file.path for file in hidden.files), *patched, *(path.removesuffix("/") for path in hidden.removed))
 
 
 def steers(path: str, command: str, *, new: bool) -> bool:

@@ -35,6 +35,8 @@ from swarm.coordinating.station import Station, station
 from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
+from swarm.knowledge.briefing import Briefer
+from swarm.knowledge.shelf import Shelf as Commands
 from swarm.rooms import Rooms
 from swarm.store.rows import Claim, Plan
 from swarm.store.snapshots import Beginning
@@ -263,6 +265,8 @@ class Bench:
                 stall=self.stall,
                 delivery=self.delivery,
                 clock=self.ticking,
+                briefer=Briefer(self.repositories, Commands(self.folder / "discovered")),
+                ladder=self.ladder,
             )
 
             def begin(claim: Claim) -> AttemptRun:

@@ -47,7 +47,7 @@ async def test_the_journal_tells_the_whole_story_in_order(bench: Any, name: str)
         steps = await bench.store.steps(name)
     assert [step.seq for step in steps] == list(range(1, len(steps) + 1))
     kinds = [step.kind for step in steps if not step.kind.startswith("phase_")]
-    worked = ["state", "attempt", "state", "model_call", "salvage", "salvage", "sealed", "report"]
+    worked = ["state", "attempt", "state", "known", "model_call", "salvage", "salvage", "sealed", "report"]
     assert kinds == [*worked, "state", "receipt", "state"]
     assert [step.data["to"] for step in steps if step.kind == "state"] == [
         "queued",

@@ -188,3 +188,41 @@ def test_only_finished_work_that_changed_something_is_carried_over() -> None:
     assert not carries(S.NEEDS_PERSON, result("limit_hit"))
     assert not carries(S.NEEDS_PERSON, result(sealed=UNCHANGED))
     assert not carries(S.NEEDS_PERSON, None)
+
+
+def taught(ending: Ending, report: CheckReport | None = None) -> AttemptResult:
+    told = result(ending, report=report)
+    return told.model_copy(update={"conclusion": told.conclusion.model_copy(update={"lessons": "It edited: a.py"})})
+
+
+@pytest.mark.parametrize("given", [taught("gave_up"), taught("finished", FAILED)])
+@pytest.mark.parametrize("ladder", [(), ("small",)])
+def test_lessons_are_worth_a_fresh_attempt_where_no_tier_is_above(
+    given: AttemptResult, ladder: tuple[str, ...]
+) -> None:
+    decision = decide(attempt(), given, Budget(attempts=2), Spent(attempts=1), ladder)
+    assert (decision.kind, decision.tier, decision.wait) == ("retry", "small", 0.0)
+
+
+def test_a_tier_above_comes_before_a_fresh_attempt() -> None:
+    decision = decide(attempt(), taught("gave_up"), Budget(attempts=2), Spent(attempts=1), ("small", "large"))
+    assert (decision.kind, decision.tier) == ("climb", "large")
+
+
+@pytest.mark.parametrize(
+    "spent", [Spent(attempts=2), Spent(attempts=1, tokens=310_000), Spent(attempts=1, steps=46), Spent(wall=1400.0)]
+)
+def test_a_fresh_attempt_is_not_begun_on_the_rest_of_a_budget(spent: Spent) -> None:
+    decision = decide(attempt(), taught("gave_up"), Budget(attempts=2), spent, ())
+    assert (decision.kind, decision.state) == ("end", TaskState.GAVE_UP)
+
+
+@pytest.mark.parametrize("ending", ["limit_hit", "asked", "cancelled"])
+def test_lessons_alone_begin_nothing_again(ending: Ending) -> None:
+    assert decide(attempt(), taught(ending), Budget(attempts=9), Spent(attempts=1), ("small", "large")).kind == "end"
+
+
+def test_a_question_waits_for_a_person_in_one_line() -> None:
+    asked = AttemptResult(conclusion=Conclusion(ending="asked", summary="Which\none?"), sealed=CHANGED)
+    decision = decide(attempt(), asked, Budget(), Spent(attempts=1), ("small", "large"))
+    assert (decision.state, decision.reason) == (TaskState.NEEDS_PERSON, "the agent asks: Which one?")

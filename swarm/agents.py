@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -95,6 +96,25 @@ def _venv(name: str, uses: str, *installs: str) -> tuple[str, ...]:
     return (begin, *(f"{pip} {words}" for words in installs), compiling, f'rm -rf "$HOME/{name}/unpacking"')
 
 
+# Told by its environment, so that no file of the checkout has a say. Its title would be a call for nothing.
+_OPENCODE = {
+    "provider": {
+        "swarm": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": "{env:OPENAI_BASE_URL}", "apiKey": "{env:OPENAI_API_KEY}"},
+            "models": {"{env:SWARM_MODEL}": {}},
+        }
+    },
+    "model": "swarm/{env:SWARM_MODEL}",
+    "small_model": "swarm/{env:SWARM_MODEL}",
+    "agent": {"title": {"disable": True}},
+    "permission": {"webfetch": "deny", "websearch": "deny"},
+    "autoupdate": False,
+    "share": "disabled",
+    "lsp": False,
+    "formatter": False,
+}
+
 # Each is installed into HOME, keeps its own files out of the workspace and asks nothing.
 RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
     {
@@ -137,6 +157,34 @@ RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
                 "wire_api='responses'}\" "
                 '--model "$SWARM_MODEL" - < "$SWARM_TASK_FILE"'
             ),
+        ),
+        "opencode": AgentConfig(
+            protocol="acp",
+            setup=(
+                'npm install --prefix "$HOME/opencode" --no-audit --no-fund --loglevel=error opencode-ai@1.18.33',
+                # the program is linked into its own package by then; what is left is another build of it
+                'rm -rf "$HOME/opencode/node_modules/"opencode-linux-* "$HOME/.npm"',
+            ),
+            command='exec "$HOME/opencode/node_modules/.bin/opencode" acp --pure',
+            env={
+                "OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE),
+                "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+                "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+                "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+            },
+        ),
+        "qwen-code": AgentConfig(
+            setup=(
+                'npm install --prefix "$HOME/qwen" --no-audit --no-fund --loglevel=error @qwen-code/qwen-code@0.24.4',
+                'rm -rf "$HOME/.npm"',
+            ),
+            command=(
+                'exec "$HOME/qwen/node_modules/.bin/qwen" --auth-type openai --openai-base-url "$OPENAI_BASE_URL" '
+                '--openai-api-key "$OPENAI_API_KEY" --model "$SWARM_MODEL" --yolo < "$SWARM_TASK_FILE"'
+            ),
+            env={"QWEN_TELEMETRY_ENABLED": "0"},
         ),
     }
 )

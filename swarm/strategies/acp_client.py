@@ -411,5 +411,12 @@ def _number(value: Any, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
 
 
+async def main() -> None:
+    """Run, and leave at once: what the agent left running may still hold a pipe, which is no reason to wait."""
+    code = await run(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(run(sys.argv[1:])))
+    asyncio.run(main())

@@ -1,5 +1,6 @@
-"""mini-swe-agent and Codex, unmodified, do a task inside a bubblewrap sandbox: installed by the set-up phase from the
-package registries, their models reached through the sandbox's one way out, the change sealed, checked and delivered.
+"""mini-swe-agent, aider, Codex, opencode and Qwen Code, unmodified, do a task inside a bubblewrap sandbox: installed by
+the set-up phase from the package registries, their models reached through the sandbox's one way out, the change sealed,
+checked and delivered.
 
 The models are a pretend server that follows a script, and the embedded one, real and tiny, held to a form by a grammar.
 """
@@ -64,6 +65,12 @@ PATCH = """apply_patch <<'END'
 *** End Patch
 END
 python3 -m pytest -q 2>&1 | tail -n 1"""
+FIXED = (
+    (SAMPLE.folder / "meterkit" / "scale.py")
+    .read_text()
+    .replace("value > high:\n        return low", "value > high:\n        return high")
+)
+WHOLE = f"I mend the bound.\n\nmeterkit/scale.py\n```\n{FIXED}```\n"
 GRAMMAR = f"""\
 root ::= "```mswea_bash_command\\necho " [a-z]{{3,12}} " > note.txt && {DONE}\\n```"
 """
@@ -118,12 +125,17 @@ def pool_of(server: PretendServer) -> str:
 
 
 def script(recorded: Recorded) -> Scripted | None:
-    """The next step of whatever conversation the server is asked in."""
-    if not recorded.body.get("tools"):
-        return None
+    """The next step of whatever conversation the server is asked in, told apart by the tools that come with it."""
+    tools = {tool["function"]["name"] for tool in recorded.body.get("tools") or ()}
+    if not tools:  # aider, which has the whole file answered where it knows nothing of a model
+        return WHOLE if "file listing" in recorded.prompt else None
     said = sum(message["role"] == "assistant" for message in recorded.body["messages"])
-    if any(tool["function"]["name"] == "exec_command" for tool in recorded.body["tools"]):
+    if "exec_command" in tools:
         return call("exec_command", cmd=PATCH).model_copy(update={"reasoning": "hm"}) if not said else "Mended."
+    if "run_shell_command" in tools:
+        return call("run_shell_command", command=MEND, is_background=False) if not said else "Mended."
+    if "todowrite" in tools:
+        return call("bash", command=MEND) if not said else "Mended."
     steps = (PROBE.format(port=int(recorded.headers["host"].rsplit(":", 1)[1])), MEND, DONE)
     return call("bash", command=steps[min(said, 2)])
 
@@ -229,6 +241,30 @@ def test_codex_turns_a_task_into_a_pull_request(inside: Inside) -> None:
     thought, told = asked[-1].body["messages"][-2:]
     assert thought["reasoning"] == "hm", "its thoughts come back, though it asked for them encrypted"
     assert " passed" in told["content"]
+
+
+def test_aider_turns_a_task_into_a_pull_request(inside: Inside) -> None:
+    view, journal = done(inside, "--agent", "aider")
+    assert view["state"] == "delivered", view["reason"]
+    assert of(journal, "sealed")[-1]["files"] == ["meterkit/scale.py"], "its own files are not in the checkout"
+    assert view["report"]["fixed"]
+    asked = [one for one in inside.server.requests if one.body.get("messages")]
+    assert len(asked) == len(of(journal, "model_call")) == view["spent"]["steps"]
+    assert {one.headers["x-session-id"] for one in asked} == {view["attempts"][0]["id"]}
+    assert "Applied edit to meterkit/scale.py" in "\n".join(step["text"] for step in of(journal, "output"))
+
+
+@pytest.mark.parametrize("agent", ["opencode", "qwen-code"])
+def test_agent_of_npm_turns_a_task_into_a_pull_request(inside: Inside, agent: str) -> None:
+    view, journal = done(inside, "--agent", agent)
+    assert view["state"] == "delivered", view["reason"]
+    assert of(journal, "sealed")[-1]["files"] == ["meterkit/scale.py"], "its own files are not in the checkout"
+    asked = [one for one in inside.server.requests if one.body.get("tools")]
+    assert len(asked) == len(of(journal, "model_call")) == view["spent"]["steps"] == 2
+    assert {one.headers["x-session-id"] for one in asked} == {view["attempts"][0]["id"]}
+    printed = "\n".join(step["text"] for step in of(journal, "output"))
+    assert "Mended." in printed
+    assert agent != "opencode" or "[tool] completed: " in printed, "told over the Agent Client Protocol"
 
 
 def test_agent_asks_a_real_model_and_its_commands_run_inside(inside: Inside) -> None:

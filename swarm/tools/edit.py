@@ -17,7 +17,7 @@ _PLACES = 50  # counted at most
 _ODD = "\ufffd"
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\"}
-_LINES, _WIDE, _WORK = 20_000, 400, 3_000_000  # lines looked at for the nearest, characters of each, and of all
+_LINES, _WIDE, _WORK = 20_000, 400, 1_000_000  # lines looked at for the nearest, characters of each, and of all
 
 
 @dataclass(frozen=True)
@@ -236,11 +236,14 @@ def nearest(text: str, search: str) -> Missed:
     matcher.set_seq2(wanted[anchor].strip()[:_WIDE])
     for index, line in enumerate(lines[:_LINES]):
         matcher.set_seq1(line.strip()[:_WIDE])
-        if matcher.real_quick_ratio() <= best or matcher.quick_ratio() <= best:
+        if matcher.real_quick_ratio() <= best:
             continue
-        work -= len(line[:_WIDE]) * 10
+        work -= len(line[:_WIDE])
         if work < 0:
             break
+        if matcher.quick_ratio() <= best:
+            continue
+        work -= len(line[:_WIDE]) * 10
         if (ratio := matcher.ratio()) > best:
             best, place = ratio, index
     if best < 0.4:

@@ -160,9 +160,9 @@ def _rebuilt(lines: Sequence[str], placed: Sequence[_Placed]) -> tuple[list[str]
         new += _filled(lines, one)
         places.append((first, len(new)))
         at = one.end
-    touched = bool(placed) and at == len(lines)
     new += lines[at:]
-    return _closed(lines, new, closed=placed[-1].hunk.closed if touched else None), tuple(places)
+    last = placed[-1] if placed and at == len(lines) else None
+    return _closed(lines, new, last.hunk if last else None), tuple(places)
 
 
 def _filled(lines: Sequence[str], one: _Placed) -> list[str]:
@@ -187,14 +187,23 @@ def _shift(one: _Placed, lines: Sequence[str]) -> tuple[str, str]:
     return next(((_blanks(given), _blanks(_plain(found))) for given, found in pairs if given.strip()), ("", ""))
 
 
-def _closed(lines: Sequence[str], new: list[str], *, closed: bool | None) -> list[str]:
-    """Every line ends, but the last one where it did not before or as the patch says."""
-    open_before = bool(lines) and not lines[-1].endswith("\n")
+def _closed(lines: Sequence[str], new: list[str], last: Hunk | None) -> list[str]:
+    """Every line ends but the last one, which ends as the ``last`` hunk tells, where one reaches the file's end.
+
+    Where it does not tell, a new last line ends as the old one did, and an old one as it did before.
+    """
     end = "\r\n" if crlf("".join(lines)) else "\n"
-    made = [line if line.endswith("\n") else line + end for line in new]
-    open_now = open_before if closed is None else not closed
-    if made and open_now:
+    made = [line if line.endswith("\n") else line + end for line in new[:-1]] + new[-1:]
+    if not made or last is None:
+        return made
+    signs = [sign for sign, _ in last.lines if sign != "-"]
+    closed = last.closed
+    if closed is None and signs[-1:] == ["+"]:
+        closed = not lines or lines[-1].endswith("\n")
+    if closed is False:
         made[-1] = made[-1].removesuffix("\n").removesuffix("\r")
+    elif closed and not made[-1].endswith("\n"):
+        made[-1] += end
     return made
 
 

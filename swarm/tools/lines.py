@@ -48,7 +48,7 @@ def _ended(before: list[str], new: list[str], after: list[str], *, open_end: boo
     """The parts together: every line ends but the file's last one where it did not before."""
     whole = [*before, *new, *after]
     if not after and whole:
-        if open_end:
+        if open_end and new:
             whole[-1] = whole[-1].removesuffix("\n").removesuffix("\r")
         if before and new and not before[-1].endswith("\n"):
             before_end = "\r\n" if new[0].endswith("\r\n") else "\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
@@ -46,7 +46,7 @@ def read_junit(data: bytes) -> Report | None:
     for case in root.iter("testcase"):
         bad = [child for child in case if child.tag in ("failure", "error")]
         if bad:
-            reasons.setdefault(evidence.case_name(case), _words(bad[0]))
+            reasons.setdefault(evidence.case_name(case), (bad[0].text or "").strip("\n") or bad[0].get("message", ""))
     return Report(results, reasons)
 
 
@@ -59,23 +59,17 @@ def read_unittest(text: str) -> Report | None:
     reasons = {}
     for match in _SECTION.finditer(plain):
         where, method = match["where"], match["method"]
-        reasons[where if where.endswith(f".{method}") else f"{where}.{method}"] = shortened(match["words"].strip())
+        reasons[where if where.endswith(f".{method}") else f"{where}.{method}"] = match["words"].strip()
     return Report(results, reasons=reasons)
 
 
-def _words(bad: Element) -> str:
-    """A failure's own words: the end of what the runner shows of it, where the reason and the line are."""
-    text = (bad.text or "").strip("\n") or bad.get("message", "")
-    return shortened(text)
-
-
-def shortened(text: str) -> str:
-    """The last lines of a text that fit."""
-    text = clean(text)
-    if len(text) <= _MESSAGE:
-        return text
-    tail = text[-_MESSAGE:]
-    return "[...]\n" + (tail[tail.find("\n") + 1 :] if "\n" in tail else tail)
+def _end(text: str) -> str:
+    """The last lines that fit of a failure's words: there the reason stands, and the line."""
+    tail = clean(text[-4 * _MESSAGE :])
+    if len(tail) <= _MESSAGE and len(text) <= 4 * _MESSAGE:
+        return tail
+    tail = tail[-_MESSAGE:]
+    return "[...]\n" + (tail[tail.find("\n") + 1 :] if "\n" in tail[:-1] else tail)
 
 
 def counts(report: Report) -> str:
@@ -121,5 +115,5 @@ def failures(report: Report) -> str:
             break
         told.append(f"FAILED {clean(name)[:300]}")
         reason = report.reasons.get(name, "") if number < _MESSAGES else ""
-        told += [f"  {line}" for line in reason.splitlines()]
+        told += [f"  {line}" for line in _end(reason).splitlines()]
     return "\n".join(told)

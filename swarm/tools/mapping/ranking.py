@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from swarm.tools.mapping.definitions import Definition, Source
 
 _ROUNDS, _DAMPING = 40, 0.85
+_OWN, _ASKED = 0.1, 3.0  # of a file's own rank, what goes to its definitions: mostly, and where they are asked for
 _COMMON = 5  # files that define a word, above which it says little
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 # Methods of every language's own strings, lists and maps: a mention of one says nothing of who else defines it.
@@ -37,9 +38,16 @@ def rank(sources: Sequence[Source], about: str = "") -> tuple[dict[str, float], 
     wanted = frozenset(_WORD.findall(about))
     owners = _owners(sources)
     weights = {source.path: _said(source, owners, wanted) for source in sources}
-    start = _start(sources, about, wanted)
-    ranks = _walked(weights, start)
-    return ranks, _shared(sources, owners, weights, ranks)
+    named = frozenset(source.path for source in sources if _named(source.path, about, wanted))
+    ranks = _walked(weights, _start(sources, named, wanted))
+    came = _came(sources, weights, ranks)
+    scores: Scores = {}
+    for source in sources:
+        for one in source.definitions:
+            part = _ASKED if source.path in named or one.name in wanted else _OWN
+            own = ranks[source.path] * part / len(source.definitions) * _telling(one.name, len(owners[one.name]))
+            scores[source.path, one] = came.get((source.path, one.name), 0.0) + own
+    return ranks, scores
 
 
 def _owners(sources: Sequence[Source]) -> dict[str, tuple[str, ...]]:
@@ -64,7 +72,7 @@ def _said(source: Source, owners: Mapping[str, Sequence[str]], wanted: frozenset
     return found
 
 
-def _telling(word: str, owners: int, wanted: frozenset[str]) -> float:
+def _telling(word: str, owners: int, wanted: frozenset[str] = frozenset()) -> float:
     """How much a name says: a long one of several words more, a private or common one less."""
     weight = 1.0
     if word in wanted:
@@ -78,16 +86,18 @@ def _telling(word: str, owners: int, wanted: frozenset[str]) -> float:
     return weight
 
 
-def _start(sources: Sequence[Source], about: str, wanted: frozenset[str]) -> dict[str, float]:
+def _named(path: str, about: str, wanted: frozenset[str]) -> bool:
+    """Whether a file is spoken of by its path or name."""
+    return path in about or path.rpartition("/")[2].partition(".")[0] in wanted
+
+
+def _start(sources: Sequence[Source], named: frozenset[str], wanted: frozenset[str]) -> dict[str, float]:
     """Where the walk begins: everywhere, less in tests, more in files that are named or define what is."""
     start = {}
     for source in sources:
         weight = 0.3 if _TESTS.search(source.path) else 1.0
-        stem = source.path.rpartition("/")[2].partition(".")[0]
-        if source.path in about or stem in wanted:
-            weight *= 50
-        if any(one.name in wanted for one in source.definitions):
-            weight *= 20
+        weight *= 50 if source.path in named else 1
+        weight *= 20 if any(one.name in wanted for one in source.definitions) else 1
         start[source.path] = weight
     total = sum(start.values()) or 1.0
     return {path: weight / total for path, weight in start.items()}
@@ -115,27 +125,14 @@ def _links(said: Mapping[tuple[str, str], float]) -> list[tuple[str, float]]:
     return sorted(merged.items())
 
 
-def _shared(
-    sources: Sequence[Source],
-    owners: Mapping[str, Sequence[str]],
-    weights: Mapping[str, Mapping[tuple[str, str], float]],
-    ranks: Mapping[str, float],
-) -> Scores:
-    """The ranks handed on to definitions, and a little of a file's own rank to each of its."""
+def _came(
+    sources: Sequence[Source], weights: Mapping[str, Mapping[tuple[str, str], float]], ranks: Mapping[str, float]
+) -> dict[tuple[str, str], float]:
+    """How much rank came to each file by each name."""
     came: dict[tuple[str, str], float] = defaultdict(float)
     for source in sources:
         said = weights[source.path]
         total = sum(said.values())
         for target, weight in said.items():
             came[target] += ranks[source.path] * weight / total
-    scores: Scores = {}
-    for source in sources:
-        for one in source.definitions:
-            own = (
-                ranks[source.path]
-                * 0.1
-                / len(source.definitions)
-                * _telling(one.name, len(owners[one.name]), frozenset())
-            )
-            scores[source.path, one] = came[source.path, one.name] + own
-    return scores
+    return came

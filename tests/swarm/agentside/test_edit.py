@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.tools.edit import Edited, Missed, replace
+from swarm.tools.edit import Edited, Missed, replace, replace_all
 
 
 def edited(data: bytes, search: str, new: str) -> bytes:
@@ -128,6 +128,47 @@ def test_nearly_empty_file_is_no_trap(data: bytes) -> None:
     missed(data, "anything", "x")
 
 
+def test_blank_lines_left_out_or_added_are_tolerated() -> None:
+    data = b"def f():\n    a = 1\n\n    b = 2\n"
+    assert edited(data, "a = 1\nb = 2", "a = 1\nb = 3") == b"def f():\n    a = 1\n    b = 3\n"
+    assert edited(b"a = 1\nb = 2\n", "a = 1\n\nb = 2", "c = 3") == b"c = 3\n"
+
+
+def test_newlines_that_were_escaped_twice_are_understood() -> None:
+    assert edited(b"a = 1\nb = 2\n", "a = 1\\nb = 2", 'a = 1\\nb = \\"x\\\\n\\"') == b'a = 1\nb = "x\\n"\n'
+
+
+def test_escape_that_belongs_to_the_file_stays() -> None:
+    assert edited(b'print("a\\nb")\n', 'print("a\\nb")', 'print("a\\n")') == b'print("a\\n")\n'
+
+
+def test_bytes_shown_as_replacement_characters_are_found_and_kept() -> None:
+    data = b"# caf\xe9\nname = 'caf\xe9'\n"
+    assert edited(data, "name = 'caf\ufffd'", "name = 'the caf\ufffd'") == b"# caf\xe9\nname = 'the caf\xe9'\n"
+    assert edited(data, "name = 'caf\ufffd'", "name = 'cafe'") == b"# caf\xe9\nname = 'cafe'\n"
+    assert "bytes that are no UTF-8" in missed(data, "name = 'caf\ufffd'", "n = '\ufffd\ufffd'")
+    assert "2 times" in missed(data, "caf\ufffd", "x")
+
+
+def test_every_exact_place_is_replaced_when_asked() -> None:
+    result = replace_all(b"x = 1\r\ny = x\r\nx = 2\r\n", "x", "z")
+    assert isinstance(result, Edited)
+    assert result.data == b"z = 1\r\ny = z\r\nz = 2\r\n"
+    assert (result.count, result.first) == (3, 1)
+    assert isinstance(replace_all(b"a\n", "b", "c"), Missed)
+    assert isinstance(replace_all(b"a\n", "", "c"), Missed)
+
+
+def test_places_without_number_are_refused_in_a_moment() -> None:
+    assert "50 times or more" in missed(b"a" * 1_000_000, "a" * 1000, "b")
+
+
+def test_nearest_is_looked_for_within_bounds() -> None:
+    line = "value = compute_the_total_of_all_items_in_the_basket(basket, tax, discount)"
+    data = "".join(f"{line[:60]}{n:06} {line}\n" for n in range(30_000)).encode()
+    assert "nearest" in missed(data, f"{line}!!", "x")
+
+
 LINES = st.lists(st.sampled_from([b"a", b"\tb = 1", b"  c()", b"", b"\xff\x00", b"d d", b"caf\xc3\xa9"]), max_size=8)
 ENDS = st.sampled_from([b"\n", b"\r\n"])
 MIDDLE = (b"    UNIQUE = 1", b"    SECOND", b"")
@@ -147,7 +188,6 @@ SEARCHES = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(file=files(), search=SEARCHES, new=st.text(alphabet="xyz \n", max_size=20))
 def test_bytes_outside_the_span_never_change(file, search, new) -> None:
     before, middle, after = file
@@ -158,7 +198,6 @@ def test_bytes_outside_the_span_never_change(file, search, new) -> None:
         assert len(result.data) >= len(before) + len(after)
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=200), search=st.text(max_size=12), new=st.text(max_size=12))
 def test_any_input_is_edited_or_refused_but_never_breaks(data, search, new) -> None:
     result = replace(data, search, new)

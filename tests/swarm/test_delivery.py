@@ -22,7 +22,7 @@ from sandbox.types import SelfTest
 from swarm.delivery import BrokerClient, Offer, compose
 from swarm.errors import BrokerError, BrokerShutError, BrokerUnreachableError
 from swarm.serving import http_server
-from swarm.types import Attempt, Budget, CheckReport, Conclusion, Sealed, Spent, Task, TaskRequest, TestRun
+from swarm.types import Attempt, Budget, CheckReport, Conclusion, Sealed, Spent, Task, TaskRequest, TestRun, Weakened
 
 OID = "a" * 40
 RUN = TestRun(command="make test", exit_code=1, passed=("a", "b"), failed=("c",))
@@ -45,6 +45,16 @@ def test_the_id_follows_from_the_task_and_changes_only_after_a_refusal() -> None
     other = Attempt(id="t1-2", task="t1", number=2, tier="large", strategy="agent", started=9.0)
     assert compose(offer()).id == compose(offer(attempt=other, spent=Spent(attempts=3))).id == "t1"
     assert compose(offer(refusals=1)).id == "t1-2"
+
+
+def test_what_a_reviewer_has_to_know_of_the_tests_comes_before_the_agents_words() -> None:
+    assert compose(offer()).body == "why"
+    weakened = (Weakened(kind="skipped", path="test_c.py", test="test_c", text="it is skipped"),)
+    report = CheckReport(base=RUN, proposal=RUN, verdict="passed", weakened=weakened)
+    long = Conclusion(ending="finished", summary="x" * 100_000)
+    body = compose(offer(report=report, conclusion=long)).body
+    assert "`test_c.py: test_c`: skipped: it is skipped" in body[:300]
+    assert len(body) == 64_000
 
 
 def test_the_evidence_is_what_was_observed() -> None:

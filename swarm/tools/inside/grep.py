@@ -55,7 +55,7 @@ def lines(path: str) -> "list[str]":
         return []
     if b"\0" in data[:8192]:
         return []
-    return [line.rstrip("\r")[:WIDEST] for line in data.decode("utf-8", "replace").split("\n")]
+    return [line.rstrip("\r")[:WIDEST] for line in data.decode("utf-8", "replace").removesuffix("\n").split("\n")]
 
 
 def shown(path: str, text: "list[str]", hits: "list[int]", around: int) -> "Iterator[str]":

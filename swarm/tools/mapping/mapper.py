@@ -43,7 +43,7 @@ class Mapper:
         sources = await self._sources(files, min(seconds or asking.SECONDS, asking.SECONDS))
         ranks, scores = await asyncio.to_thread(rank, sources, about)
         text = await asyncio.to_thread(draw, sources, ranks, scores, budget)
-        shown = text.count(":\n")
+        shown = sum(1 for line in text.splitlines() if line and not line.startswith(" "))
         left = len(names) - shown
         note = f"[{shown} of {len(names)} files are shown" + (
             "; see others by glob, grep or path]" if left > 0 else "]"

@@ -188,3 +188,22 @@ RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
         ),
     }
 )
+
+
+class Notes(Frozen):
+    """What is known of a shipped agent: whether it asks for native tool calls, and how its recipe was tried."""
+
+    native: bool
+    tried: str
+
+
+_TO_A_PULL_REQUEST = "bubblewrap, to a pull request"
+NOTES: Mapping[str, Notes] = MappingProxyType(
+    {
+        "mini-swe-agent": Notes(native=True, tried=f"{_TO_A_PULL_REQUEST}; a real model too"),
+        "aider": Notes(native=False, tried=_TO_A_PULL_REQUEST),
+        "codex": Notes(native=True, tried=_TO_A_PULL_REQUEST),
+        "opencode": Notes(native=True, tried=_TO_A_PULL_REQUEST),
+        "qwen-code": Notes(native=True, tried=f"{_TO_A_PULL_REQUEST}, with Node 20; it asks for 22"),
+    }
+)

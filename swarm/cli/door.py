@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from swarm.client import DaemonClient
-from swarm.config_file import Loaded, find, load
+from swarm.config import Settings
+from swarm.config_file import Loaded, find, load, seek
 from swarm.errors import ConfigError, TaskNotFoundError
 
 Result = TypeVar("Result")
@@ -68,6 +69,12 @@ def loaded(ctx: typer.Context, given: Path | None) -> Loaded:
     """
     path = find(given or ctx.find_root().obj, os.environ, Path.cwd())
     return load(path, os.environ)
+
+
+def perhaps(ctx: typer.Context, given: Path | None) -> Settings | None:
+    """The settings, as `loaded` has them; None where there is no file, for what needs none. Raises ConfigError."""
+    path = seek(given or ctx.find_root().obj, os.environ, Path.cwd())
+    return None if path is None else load(path, os.environ).settings
 
 
 def daemon(ctx: typer.Context, given: Path | None) -> DaemonClient:

@@ -16,7 +16,6 @@ from rich.text import Text
 from swarm.cli import door, screen, view
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.salvage import opened, readable
-from swarm.cli.sandbox.given import settings_of
 from swarm.cli.transcript_view import Wish, shown, wanted
 from swarm.client import DaemonClient
 from swarm.config import Settings, secrets_known, secrets_missing
@@ -114,8 +113,11 @@ def export(
     json: JsonOption = False,
 ) -> None:
     """Write a transcript that may leave the house: without secrets, and without names in paths and addresses."""
-    settings = settings_of(ctx, config)
+    settings = door.perhaps(ctx, config)
     told = _told(ctx, config, what, attempt, source)
+    if settings is None:
+        screen.hint("there is no swarm.toml: only what looks like a secret is struck out, not the values that it names")
+        settings = Settings()
     clean = scrubbed(told, Redactor(secrets_known(settings, os.environ)), paths=not keep_paths)
     if missing := secrets_missing(settings, os.environ):
         screen.hint(

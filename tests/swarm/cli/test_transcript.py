@@ -140,6 +140,22 @@ def test_export_strikes_secrets_and_tells_how_many(tmp_path: Path, capsys: pytes
     assert run("export", tmp_path / "a.jsonl", "-o", "-", "--format", "messages") == 0
 
 
+def test_export_strikes_the_secrets_that_the_settings_name_and_warns_of_those_that_are_not_to_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "swarm.toml"
+    pool = '[[pool.endpoints]]\nname = "{0}"\nurl = "http://127.0.0.1:1"\ntier = "small"\napi_key_env = "KEY_OF_{0}"\n'
+    config.write_text(pool.format("a") + pool.format("b"))
+    monkeypatch.setenv("KEY_OF_a", "plain-words-are-a-key")
+    monkeypatch.delenv("KEY_OF_b", raising=False)
+    lines.write(tmp_path / "a.jsonl", journal.transcript(HEADER, [line(1, "output", text="plain-words-are-a-key")]))
+    assert run("export", tmp_path / "a.jsonl", "-o", tmp_path / "b.jsonl", "--config", config) == 0
+    assert "plain-words" not in (tmp_path / "b.jsonl").read_text()
+    out = " ".join("".join(capsys.readouterr()).split())
+    assert "WARNING: secrets that this user does not have were not looked for" in out
+    assert "KEY_OF_b" in out
+
+
 def test_trajectory_of_others_is_taken_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "x.traj.json", tmp_path / "x.jsonl"
     source.write_text(json.dumps(MINI_2))

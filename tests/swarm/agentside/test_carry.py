@@ -56,7 +56,8 @@ def state(work: Path) -> dict[str, tuple[object, ...]]:
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(work.rglob("*")):
         info = path.lstat()
-        content: object = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else "folder"
+        content: object = path.read_bytes() if path.is_file() and not path.is_symlink() else "folder"
+        content = str(path.readlink()) if path.is_symlink() else content
         found[str(path.relative_to(work))] = (info.st_mode, content, info.st_nlink if path.is_file() else 0)
     return found
 

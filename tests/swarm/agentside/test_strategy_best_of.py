@@ -163,7 +163,7 @@ async def test_cancelled_siblings_leave_no_sandbox(desk) -> None:
     done = await BestOf(inner, n=3, agree=1, at_once=3).work(at.work)
     assert done.title == "by try-1"
     assert inner.began[0] == "try-1"
-    opened = at.sandbox._backend.opened  # noqa: SLF001
+    opened = at.sandbox._backend.opened
     assert [box.folder.exists() for box in opened] == [True] + [False] * (len(opened) - 1)
 
 

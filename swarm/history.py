@@ -121,6 +121,7 @@ class Past:
     began_on: str = ""
     tier: str = ""
     tools: str = ""
+    ladder: tuple[str, ...] = ()
     form: Mapping[str, Any] = field(default_factory=dict)
     counted: tuple[int, int] = (0, 0)
 
@@ -165,6 +166,7 @@ def _begun(data: Mapping[str, Any]) -> Past:
         began_on=tier,
         tier=tier,
         tools=str(data.get("tools", "")),
+        ladder=tuple(data.get("ladder", ())),
         form=data.get("form", {}),
     )
 

@@ -50,10 +50,10 @@ async def make_room(talk: Talk) -> bool:
 
 async def _longer(talk: Talk) -> bool:
     """Ask a tier with a clearly longer window from now on, where a person did not name the tier."""
-    ladder, window = talk.work.ladder, talk.traits.window
-    if window is None or talk.tier not in ladder:
+    window = talk.traits.window
+    if window is None or talk.tier not in talk.ladder:
         return False
-    for tier in ladder:
+    for tier in talk.ladder:
         if tier in talk.looked or tier == talk.tier:
             continue
         talk.looked.add(tier)
@@ -104,7 +104,7 @@ async def _condense(talk: Talk) -> bool:
 async def _notes(talk: Talk, middle: tuple[Message, ...]) -> str:
     """Notes on a part of the conversation by the weakest tier that may be asked; empty where they cannot be had."""
     work = talk.work
-    tier = work.ladder[0] if talk.tier in work.ladder else talk.tier
+    tier = talk.ladder[0] if talk.tier in talk.ladder else talk.tier
     asked = condensing.asked(work.task.request.instructions, talk.notes, middle, condensing.limit(talk.traits.window))
     left = work.ledger.budget.tokens - work.ledger.spent().tokens
     if condensing.price(asked) > condensing.AFFORDABLE * left:

@@ -28,10 +28,10 @@ class Talk:
     so that an endpoint's cached prefix stays of use.
 
     ``opening`` is what it began with, ``notes`` what stands for a part that was condensed. ``tier`` is asked now, of
-    which ``traits`` are known; ``count`` is what a server counted last. ``tested`` holds while the tests passed after
-    the last change, ``told`` counts the marks of the budget told of, ``turn`` the answers. ``progress`` and ``trail``
-    are what was done. ``marks`` name the messages, as far as they were asked for. ``heard`` is the number of the last
-    message from a person that was told.
+    which ``traits`` are known, others of ``ladder`` may be; ``count`` is what a server counted last. ``tested`` holds
+    while the tests passed after the last change, ``told`` counts the marks of the budget told of, ``turn`` the answers.
+    ``progress`` and ``trail`` are what was done. ``marks`` name the messages, as far as they were asked for. ``heard``
+    is the number of the last message from a person that was told.
     """
 
     work: Work
@@ -41,6 +41,7 @@ class Talk:
     traits: Traits
     tier: str
     opening: tuple[Message, ...] = ()
+    ladder: tuple[str, ...] = ()
     notes: str = ""
     turn: int = 0
     told: int = 0
@@ -172,11 +173,12 @@ async def _new(work: Work) -> Talk:
         "traits": traits.model_dump(mode="json"),
         "tier": work.tier,
         "tools": size_of(traits),
+        "ladder": list(work.ladder),
         "test_command": work.test_command,
         "messages": [dump(message) for message in messages],
     }
     await work.record("note", {"text": "the conversation begins", "about": history.OPENING, **told})
-    return Talk(work, messages, form, tools, traits, work.tier, opening=messages)
+    return Talk(work, messages, form, tools, traits, work.tier, opening=messages, ladder=work.ladder)
 
 
 def opening_of(
@@ -201,6 +203,7 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
     tools = specs(testable=bool(work.test_command), size="small" if past.tools == "small" else "full")
     talk = Talk(work, past.messages, form, tools, traits, tier, opening=past.opening)
     talk.notes, talk.turn = past.notes, len(past.messages)
+    talk.ladder = work.ladder if moved else past.ladder
     talk.changed, talk.tested = past.changed, not past.changed
     talk.heard = last_heard(work)
     talk.told = told_before(work.past, work.attempt)

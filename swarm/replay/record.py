@@ -126,6 +126,11 @@ def traits(lines: Sequence[Step], tier: str) -> Traits:
     return Traits(native=native(lines)) if told is None else Traits.model_validate(told)
 
 
+def ladder(lines: Iterable[Step]) -> tuple[str, ...]:
+    """The tiers that might be asked beside the attempt's own, as the first line that names them tells it."""
+    return next((tuple(map(str, step.data["ladder"])) for step in lines if "ladder" in step.data), ())
+
+
 def _begins(step: Step) -> bool:
     return step.kind == "phase_started" and step.data.get("phase") == Phase.WORK.value
 

@@ -1,179 +1,116 @@
-"""How a model's words become tool calls: native calls or a fenced block of text, read leniently, judged strictly."""
+"""Reads one answer of a model: which calls it makes, whatever way they came, and what of it is kept. Pure.
+
+What is kept is well-formed whatever came: a history that a server cannot take back makes every later request fail
+(OpenHands/OpenHands#13949, vllm-project/vllm#53269).
+"""
 
 from __future__ import annotations
 
-import ast
-import json
-import re
 from collections.abc import Sequence
-from contextlib import suppress
-from difflib import get_close_matches
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pool.types import Choice, Message, ToolCall, ToolSpec
+from pool.types import Choice, ToolSpec
 from swarm.history import plain
-from swarm.speech.calls import Broken, Call, Turn
+from swarm.speech import mending, scan, thinking
+from swarm.speech.calls import Broken, Call, Said, Turn
 from swarm.speech.form import Form
-from swarm.tools import names
+from swarm.speech.found import Found, in_value
+from swarm.speech.judging import judge, too_long
+from swarm.speech.keeping import kept, made_up
 
-_FENCE = re.compile(r"```(?P<tag>[\w+-]*)[ \t]*\n(?P<body>.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
-_TAGGED = re.compile(r"<tool_call>\s*(?P<body>.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
-_XML = re.compile(r"<function=(?P<name>[\w.-]+)>(?P<body>.*?)(?:</function>|\Z)", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=(?P<key>[\w.-]+)>\n?(?P<value>.*?)\n?</parameter>", re.DOTALL)
-_NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
-_ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
-_TRAILING_COMMA = re.compile(r",(\s*[}\]])")
+TEXT_ID = "text"
+"""The id of every call that is spoken as text: its result is a message of the user."""
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """An answer taken apart: the words, the thoughts, the calls and the text that they stand in."""
+
+    words: str
+    thought: str
+    found: tuple[Found, ...] = ()
+    text: str = ""
+    where: str = ""
+    garbled: bool = False
 
 
 def read(choice: Choice, specs: Sequence[ToolSpec], form: Form, *, number: int) -> Turn:
     """Read one answer. ``number`` makes call ids unique in a conversation.
 
-    An answer that came only as reasoning counts as content, and calls are recovered from text where an endpoint's own
-    parser left them there. An answer cut off by the token limit yields no call: half a file must not be written.
+    Calls are taken from where the server put them, else from the words, else from the thoughts
+    (vllm-project/vllm#22975, #39056, #48645). An answer cut off by the token limit yields no last call: half a file
+    must not be written.
     """
-    native = form.native
-    text = plain(choice.content if choice.content.strip() or choice.tool_calls else choice.reasoning)
-    if native and choice.tool_calls:
-        return _native(choice, specs, number)
-    found = _from_text(text, specs)
-    if found is None:
-        return Turn(Message(role="assistant", content=text), ())
-    call, end = found
-    if choice.finish_reason == "length":
-        call = Broken(call.id, call.name, "the answer was cut off by its length limit: do it in smaller steps")
-    call = _with_id(call, f"call_{number}_0" if native else "text")
-    if not native:
-        return Turn(Message(role="assistant", content=text[:end].rstrip()), (call,))
-    arguments = json.dumps(call.arguments) if isinstance(call, Call) else "{}"
-    kept = Message(
-        role="assistant", content="", tool_calls=(ToolCall(id=call.id, name=call.name, arguments=arguments),)
-    )
-    return Turn(kept, (call,))
+    heard = _heard(choice, specs, form)
+    calls, mended = _judged(heard, choice, specs, form, number)
+    if not calls:
+        return _without(heard, choice, form)
+    message = kept(heard.words, heard.thought, heard.text, heard.found, calls, form, mended=bool(mended))
+    where = (heard.where,) if heard.where else ()
+    return Turn(message, calls, "calls", (*where, *mended), heard.garbled)
 
 
-def _native(choice: Choice, specs: Sequence[ToolSpec], number: int) -> Turn:
-    """The server's own calls. One that cannot be parsed stays in the history with empty arguments, so that no later
-    request is refused for it."""
+def call_id(number: int, index: int) -> str:
+    """The id of a call: nine letters and digits, since Mistral's templates take no other."""
+    return f"c{number % 100_000:05d}{index % 1000:03d}"
+
+
+def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> _Heard:
+    inline, words = thinking.split(plain(choice.content))
+    thought = "\n".join(part for part in (plain(choice.reasoning).strip(), inline) if part)
+    if choice.tool_calls or choice.torn:
+        asked = tuple(Found(plain(c.name), _native(c.arguments), 0, 0, "native") for c in choice.tool_calls)
+        torn = tuple(Found(plain(c.name), plain(c.arguments), 0, 0, "torn") for c in choice.torn)
+        return _Heard(words, thought, (*asked, *torn))
+    garbled = False
+    if form.way == "constrained" and words.strip():
+        value = mending.whole(words)
+        if calls := tuple(in_value(value)) if isinstance(value, dict) else ():
+            return _Heard(words, thought, (Found(*calls[0], 0, len(words), "constrained"),), words)
+        garbled = choice.finish_reason != "length"
+    found = scan.first(_own(scan.scan(words, specs), words), words)
+    if found:
+        where = "" if not form.native else "a call in the words"
+        return _Heard(words, thought, found, words, where, garbled)
+    in_thought = scan.scan(thought, specs) if thought else ()
+    meant = not words.strip() or (all(one.sure for one in in_thought) and scan.ends_with(in_thought, thought))
+    if in_thought and meant:
+        found = scan.last(in_thought, thought)
+        return _Heard(words, thought[: found[0].start], found, thought, "a call in the thoughts", garbled)
+    return _Heard(words, thought, garbled=garbled)
+
+
+def _own(found: tuple[Found, ...], words: str) -> tuple[Found, ...]:
+    """Those before a next turn that the model made up."""
+    end = made_up(words)
+    if end is None or any(one.start <= end < one.end for one in found):
+        return found
+    return tuple(one for one in found if one.end <= end)
+
+
+def _native(arguments: str) -> Any:
+    """Arguments as the server gave them: empty ones are none."""
+    return plain(arguments) if arguments.strip() else {}
+
+
+def _judged(
+    heard: _Heard, choice: Choice, specs: Sequence[ToolSpec], form: Form, number: int
+) -> tuple[tuple[Call | Broken, ...], tuple[str, ...]]:
     calls: list[Call | Broken] = []
-    kept: list[ToolCall] = []
-    for index, asked in enumerate(choice.tool_calls):
-        call: Call | Broken = _judge(asked.name, asked.arguments, specs)
-        if choice.finish_reason == "length" and index == len(choice.tool_calls) - 1:
-            call = Broken("", asked.name, "the call was cut off by the answer's length limit: do it in smaller steps")
-        call = _with_id(call, f"call_{number}_{index}")
-        calls.append(call)
-        arguments = json.dumps(call.arguments) if isinstance(call, Call) else "{}"
-        kept.append(ToolCall(id=call.id, name=call.name or "unknown", arguments=arguments))
-    return Turn(Message(role="assistant", content=plain(choice.content), tool_calls=tuple(kept)), tuple(calls))
+    mended: dict[str, None] = {}
+    for index, found in enumerate(heard.found):
+        call, how = judge(found, specs)
+        mended |= dict.fromkeys(how)
+        if choice.finish_reason == "length" and not choice.torn and found is heard.found[-1]:
+            call = too_long(call.name)
+        calls.append(replace(call, id=call_id(number, index) if form.native else TEXT_ID))
+    return tuple(calls), tuple(mended)
 
 
-def _with_id(call: Call | Broken, id_: str) -> Call | Broken:
-    if isinstance(call, Call):
-        return Call(id_, call.name, call.arguments)
-    return Broken(id_, call.name, call.reason)
-
-
-def _judge(name: str, arguments: Any, specs: Sequence[ToolSpec]) -> Call | Broken:
-    """A name and its arguments, mended where only one reading is possible."""
-    spec = _named(name, specs)
-    if spec is None:
-        return Broken("", name, f"there is no tool {name!r}; the tools are: {', '.join(spec.name for spec in specs)}")
-    value = arguments
-    for _ in range(2):  # arguments are now and then encoded twice
-        if isinstance(value, str):
-            value = load(value) if value.strip() else {}
-    if not isinstance(value, dict):
-        return Broken("", spec.name, f"the arguments of {spec.name} are not a JSON object")
-    known = spec.parameters.get("properties", {})
-    return Call("", spec.name, {names.key_of(key, known, value): item for key, item in value.items()})
-
-
-def _named(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
-    by_name = {spec.name: spec for spec in specs}
-    if meant := names.tool_of(name, by_name):
-        return by_name[meant]
-    close = get_close_matches(name.strip().lower(), list(by_name), n=1, cutoff=0.75)
-    return by_name[close[0]] if close else None
-
-
-def load(text: str) -> Any:
-    """JSON as models write it: in fences, with trailing commas, raw newlines in strings, Python's literals, or without
-    its last brackets. None where it cannot be read in one way."""
-    text = text.strip()
-    if fenced := _FENCE.fullmatch(text):
-        text = fenced["body"].strip()
-    for attempt in (text, _TRAILING_COMMA.sub(r"\1", text)):
-        with suppress(ValueError, RecursionError):
-            return _json(attempt)
-    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return _json(json.dumps(ast.literal_eval(text)))
-    for missing in ("}", "}}", "]}"):
-        with suppress(ValueError, RecursionError):
-            return _json(text + missing)
-    return None
-
-
-def _json(text: str) -> Any:
-    """Strict about numbers (NaN would make every later request invalid), lenient about newlines in strings."""
-    return json.loads(text, strict=False, parse_constant=_refuse)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _from_text(text: str, specs: Sequence[ToolSpec]) -> tuple[Call | Broken, int] | None:
-    """The first call in plain text and where it ends. None where there is none."""
-    for block in sorted((*_FENCE.finditer(text), *_TAGGED.finditer(text)), key=lambda found: found.start()):
-        call = _block(block["body"], specs, certain=block.groupdict().get("tag", "tool") in ("tool", "tool_call"))
-        if call is not None:
-            return call, block.end()
-    if match := _XML.search(text):
-        return _judge(match["name"], _parameters(match["body"]), specs), match.end()
-    return _bare(text, specs)
-
-
-def _block(body: str, specs: Sequence[ToolSpec], *, certain: bool) -> Call | Broken | None:
-    """A block's call; None for one that is not meant as a call, such as a snippet of code."""
-    if match := _XML.search(body):
-        return _judge(match["name"], _parameters(match["body"]), specs)
-    value = load(body)
-    if isinstance(value, list) and value:
-        value = value[0]
-    call = _from_object(value, specs)
-    if call is None and certain:
-        return Broken("", "", 'the block is no call: it holds one JSON object {"name": ..., "arguments": {...}}')
-    return call
-
-
-def _from_object(value: Any, specs: Sequence[ToolSpec]) -> Call | Broken | None:
-    if not isinstance(value, dict):
-        return None
-    name_key = next((key for key in _NAME_KEYS if key in value), None)
-    if name_key is None:
-        return None
-    name = value[name_key]
-    if isinstance(name, dict):  # OpenAI's own nesting: {"function": {"name": ..., "arguments": ...}}
-        return _from_object(name, specs)
-    rest = {key: item for key, item in value.items() if key not in (name_key, "type", "id")}
-    argument_key = next((key for key in _ARGUMENT_KEYS if key in rest), None)
-    return _judge(str(name), rest[argument_key] if argument_key else rest, specs)
-
-
-def _parameters(body: str) -> dict[str, Any]:
-    """XML-like parameters, all of them text; the tool's own types read numbers out of them."""
-    return {match["key"]: match["value"] for match in _PARAMETER.finditer(body)}
-
-
-def _bare(text: str, specs: Sequence[ToolSpec]) -> tuple[Call | Broken, int] | None:
-    """A JSON object outside any fence that names a real tool."""
-    decoder = json.JSONDecoder(strict=False)
-    for start in (match.start() for match in re.finditer(r"\{\s*\"", text)):
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except ValueError:
-            continue
-        call = _from_object(value, specs)
-        if isinstance(call, Call):
-            return call, end
-    return None
+def _without(heard: _Heard, choice: Choice, form: Form) -> Turn:
+    """An answer without a call."""
+    said: Said = "words" if heard.words.strip() else "thought" if heard.thought else "nothing"
+    if choice.finish_reason == "length":
+        said = "cut"
+    return Turn(kept(heard.words, heard.thought, "", (), (), form), (), said, (), heard.garbled)

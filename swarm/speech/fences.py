@@ -1,0 +1,81 @@
+"""Calls in fenced blocks: ```tool, ```json, ```tool_code, and commands of a shell. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from swarm.speech import mending, pythonic
+from swarm.speech.found import CUT, UNREADABLE, Found, in_value, is_explicit, name_in
+
+OPENED = re.compile(r"(?P<mark>`{3,}|~{3,})[ \t]*(?P<tag>[\w+-]*)[ \t]*(?:\n|(?=[{\[<]))")
+_SURE = frozenset({"tool", "tool_call", "tool_calls", "tool_use", "toolcall", "function_call"})
+_PYTHON = frozenset({"tool_code", "python", "py", "tool_call", "tool", ""})
+_SHELLS = frozenset({"bash", "sh", "shell", "console", "zsh", "shell-session"})
+_TAGS = re.compile(r"<(?:[\w-]+:)?(?:function|invoke|tool_call)\b|<\|")
+Order = Mapping[str, Sequence[str]]
+
+
+def fenced(text: str, opened: re.Match[str], order: Order) -> list[Found] | None:
+    """The calls of one block. None for a block that is not meant as calls, such as a snippet of code."""
+    tag, at = opened["tag"].lower(), opened.end()
+    if tag in _SHELLS:
+        return None
+    found = _objects(text, opened, sure=tag in _SURE)
+    if found:
+        return found
+    body, end = _body(text, opened)
+    if tag in _PYTHON and (told := pythonic.calls(body, order)):
+        return [Found(name, given, opened.start(), end, "pythonic", sure=False) for name, given in told]
+    if tag not in _SURE or _TAGS.search(body):
+        return None
+    closed = end > at + len(body)
+    if closed and (read := mending.load(body, closed=True)) and (calls := list(in_value(read.value))):
+        return [Found(name, given, opened.start(), end, "fenced", read.mended) for name, given in calls]
+    problem = UNREADABLE if closed else CUT
+    return [Found(name_in(body), {}, opened.start(), end, "fenced", problem=problem, closed=closed)]
+
+
+def commands(text: str, tool: str) -> list[Found]:
+    """The one block of a shell's commands that a text ends with, as a call of ``tool``; none where there are more."""
+    blocks = [one for one in OPENED.finditer(text) if one["tag"].lower() in _SHELLS]
+    if len(blocks) != 1:
+        return []
+    body, end = _body(text, blocks[0])
+    if end == blocks[0].end() + len(body) or text[end:].strip() or not body.strip():
+        return []
+    lines = [re.sub(r"^\s*\$ ", "", line) for line in body.strip("\n").split("\n")]
+    return [Found(tool, {"command": "\n".join(lines)}, blocks[0].start(), end, "shell", ("a block of commands",))]
+
+
+def _objects(text: str, opened: re.Match[str], *, sure: bool) -> list[Found]:
+    """JSON objects one after the other; a fence inside of a string ends nothing."""
+    found: list[Found] = []
+    begin = _skip(text, opened.end())
+    while text[begin : begin + 1] in ("{", "[") and (read := mending.prefix(text, begin)):
+        calls = list(in_value(read.value))
+        after = _skip(text, read.end)
+        closed = text.startswith(opened["mark"], after)
+        until = after + len(opened["mark"]) if closed else read.end
+        known = sure or is_explicit(read.value)
+        start = begin if found else opened.start()
+        found += [Found(n, given, start, until, "fenced", read.mended, sure=known, closed=closed) for n, given in calls]
+        if not calls or closed:
+            return found
+        begin = after
+    at_end = not found or not text[_skip(text, found[-1].end) :]
+    return found if at_end else []
+
+
+def _body(text: str, opened: re.Match[str]) -> tuple[str, int]:
+    """What stands in a block, and where it ends."""
+    closing = re.compile(rf"\n?[ \t]*{opened['mark']}(?!\w)").search(text, opened.end())
+    if closing is None:
+        return text[opened.end() :], len(text)
+    return text[opened.end() : closing.start()], closing.end()
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at

@@ -64,11 +64,26 @@ class ToolSpec(Frozen):
     parameters: dict[str, Any]
 
 
+class Sampling(Frozen):
+    """How tokens are drawn, beside the temperature. None leaves it to the server."""
+
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=3)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high"]
+
+
 class ChatRequest(Frozen):
     """One chat turn asked of a tier.
 
     ``session`` keeps the turns of one conversation on one endpoint (its KV cache); ``deadline`` is in seconds
     from now and covers every retry. ``program`` names the task tree whose sessions share one fair part of the pool.
+    Of ``sampling`` a server gets what it has a word for. ``template`` are switches of the model's chat template (vLLM's
+    and llama.cpp's `chat_template_kwargs`), ``effort`` is how much a model should think.
     """
 
     tier: str
@@ -85,6 +100,9 @@ class ChatRequest(Frozen):
     request_class: RequestClass = "default"
     cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
     logprobs: bool = False
+    sampling: Sampling = Sampling()
+    template: dict[str, Any] = Field(default_factory=dict)
+    effort: Effort | None = None
 
 
 class CompletionRequest(Frozen):
@@ -118,10 +136,12 @@ class Choice(Frozen):
 
     Where ``logprobs`` were asked for and told there is one for each token, with the ``tokens`` as text and the
     ``margins`` to the next likely one, all in nats; empty where the server does not tell, which is not certainty.
+    ``torn`` are calls whose arguments are no whole JSON object: cut off, or written badly. They are never run as such.
     """
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    torn: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     finish_reason: FinishReason = "stop"
     logprobs: tuple[float, ...] = ()

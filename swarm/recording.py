@@ -20,6 +20,8 @@ REFUSED = "refused"
 """``about`` of the note that a request was turned down for another reason; beside it its digest and the error."""
 NO_ANSWER = (OVERFLOW, REFUSED)
 _WHOSE = {"session", "program", "deadline", "request_class", "cache_salt", "messages", "tools"}
+_LATER = {"sampling", "template", "effort"}
+"""Fields that requests of older journals had not: where they say nothing a request is named as it was before."""
 _LENGTH = 32  # hexadecimal digits
 
 
@@ -31,6 +33,7 @@ def mark(message: Message) -> str:
 def digest(request: ChatRequest | CompletionRequest, marks: Sequence[str] | None = None) -> str:
     """Names a request by what it asks. ``marks`` are those of its messages, where the caller has them already."""
     asked: dict[str, Any] = request.model_dump(mode="json", exclude=_WHOSE)
+    asked = {name: value for name, value in asked.items() if name not in _LATER or _says(value)}
     if isinstance(request, ChatRequest):
         asked["tools"] = [tool.model_dump(mode="json") for tool in request.tools]
         asked["messages"] = list(marks) if marks is not None else [mark(message) for message in request.messages]
@@ -47,8 +50,10 @@ def answer_of(choice: Choice, message: Message) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     if choice.content != message.content:
         kept["content"] = choice.content
-    if choice.reasoning and not choice.content.strip() and not choice.tool_calls:  # it was read in their place
-        kept |= {"content": choice.content, "reasoning": choice.reasoning}
+    if choice.reasoning != message.reasoning and (message.reasoning or not choice.tool_calls):  # it may have been read
+        kept["reasoning"] = choice.reasoning
+    if choice.torn:
+        kept["torn"] = [call.model_dump(mode="json", exclude_defaults=True) for call in choice.torn]
     if not _same(choice.tool_calls, message.tool_calls):
         kept["tool_calls"] = [call.model_dump(mode="json", exclude_defaults=True) for call in choice.tool_calls]
     return kept
@@ -57,7 +62,8 @@ def answer_of(choice: Choice, message: Message) -> dict[str, Any]:
 def choice_of(data: Mapping[str, Any]) -> Choice:
     """The choice again, out of a `model_call` line that holds its message and ``answer``. Raises ValueError."""
     message = Message.model_validate(data.get("message", {"role": "assistant"}))
-    known = {"content": message.content, "tool_calls": message.tool_calls, "finish_reason": data["finish_reason"]}
+    known = {"content": message.content, "reasoning": message.reasoning, "tool_calls": message.tool_calls}
+    known["finish_reason"] = data["finish_reason"]
     return Choice.model_validate(known | dict(data.get("answer", {})))
 
 
@@ -68,6 +74,10 @@ def error_of(data: Mapping[str, Any]) -> PoolError:
         return ContextOverflowError(text.removeprefix(TOO_LONG), window=data.get("window"))
     kinds = {kind.__name__: kind for kind in (PermanentError, PoisonError, ContextOverflowError)}
     return kinds.get(str(data.get("error")), PoolError)(text)
+
+
+def _says(value: Any) -> bool:
+    return any(item is not None for item in value.values()) if isinstance(value, dict) else value is not None
 
 
 def _same(asked: Iterable[ToolCall], kept: Iterable[ToolCall]) -> bool:

@@ -29,15 +29,16 @@ def whole_json(text: str) -> bool:
 def judged(choice: Choice, tools: Iterable[ToolSpec]) -> Choice:
     """The choice with its calls judged.
 
-    A call whose arguments are no whole JSON object is taken out and the choice ends by ``length``: it was cut. One that
-    does not fit its tool's schema keeps its place and carries the reason in ``fault``: the model may mend that.
+    A call whose arguments are no whole JSON object goes to ``torn`` and the choice ends by ``length``: it was cut. One
+    that does not fit its tool's schema keeps its place and carries the reason in ``fault``: the model may mend that.
     """
     if not choice.tool_calls:
         return choice.model_copy(update={"finish_reason": "stop"}) if choice.finish_reason == "tool_calls" else choice
     schemas = {tool.name: tool.parameters for tool in tools}
     kept = tuple(_with_fault(call, schemas) for call in choice.tool_calls if whole_json(call.arguments))
-    cut = len(kept) < len(choice.tool_calls)
-    return choice.model_copy(update={"tool_calls": kept, "finish_reason": "length" if cut else choice.finish_reason})
+    torn = tuple(call for call in choice.tool_calls if not whole_json(call.arguments))
+    reason = "length" if torn else choice.finish_reason
+    return choice.model_copy(update={"tool_calls": kept, "torn": torn, "finish_reason": reason})
 
 
 def fault(call: ToolCall, schema: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from pool.types import ChatRequest, CompletionRequest, FinishReason, Message, Se
 from pool.wire.capability import Record
 from pool.wire.gate import gated
 from pool.wire.logprobs import CHAT, COMPLETION
+from pool.wire.sampling import drawn
 
 JSON = dict[str, Any]
 Seen = Served | Record
@@ -26,6 +27,7 @@ def chat_body(request: ChatRequest, seen: Seen, count: int, prompt: int = 0) -> 
     Raises PermanentError for what this server would ignore without a word.
     """
     body = _common(request, seen, count, prompt) | {"messages": [_message(message) for message in request.messages]}
+    body |= drawn(request, record_of(seen).kind)
     if request.tools:
         body["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in request.tools]
         body["tool_choice"] = "auto"

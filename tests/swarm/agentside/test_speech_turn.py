@@ -84,7 +84,7 @@ def test_what_follows_the_call_is_not_kept() -> None:
 def test_unknown_tool_is_told_with_the_names_of_all() -> None:
     (call,) = text_turn('```tool\n{"name": "deploy_rocket", "arguments": {}}\n```').calls
     assert isinstance(call, Broken)
-    assert "shell, view, edit, write, run_tests, finish" in call.reason
+    assert ", ".join(spec.name for spec in SPECS) in call.reason
 
 
 def test_block_that_is_no_json_is_broken_not_ignored() -> None:

@@ -25,6 +25,8 @@ from swarm.evaluation.results import TRIES, Folder, Standing, Try
 from swarm.evaluation.trying import Bench, Means, Trial
 from swarm.types import Budget
 
+_SCRATCH = "scratch-"
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -93,7 +95,9 @@ class Runner:
             waiting = [planned for planned in self._plan.tries() if planned.key not in finished]
             counts = Counter(planned.case for planned in waiting)
             self._ready = {case: _Ready(left=count) for case, count in counts.items()}
-            with tempfile.TemporaryDirectory(prefix="scratch-", dir=self._folder.path) as scratch:
+            for left in self._folder.path.glob(f"{_SCRATCH}*"):  # by a life that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._folder.path) as scratch:
                 return await self._all(iter(waiting), Path(scratch))
 
     async def _all(self, waiting: Iterator[Planned], scratch: Path) -> str:

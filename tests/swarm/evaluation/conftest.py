@@ -87,17 +87,21 @@ def plan_of(cases: Iterable[Case], *ways: str, **more: Any) -> Plan:
     )
 
 
-@pytest.fixture
-def means(tmp_path: Path) -> Means:
-    """Over pretend sandboxes, which run real processes. Strategies are those that a test puts into ``named``."""
-    folder = tmp_path / "made"
-    folder.mkdir()
+def means_over(folder: Path) -> Means:
+    """Over pretend sandboxes, which run real processes."""
     backend, config = ScriptedBackend(), ImagesConfig(disk_floor=0)
     shelves = shelves_in(folder, config)
     repositories: dict[str, RepositoryConfig] = {}
     preparer, realiser = Preparer(backend, shelves.setups), Realiser("bwrap", None, shelves.images, config)
     rooms = Rooms(backend, preparer, realiser, Ground(backend="bwrap", system="scripted"), repositories)
     return Means(rooms, repositories, SandboxSpec(), strategy_named)
+
+
+@pytest.fixture
+def means(tmp_path: Path) -> Means:
+    """As `means_over` has them."""
+    (tmp_path / "made").mkdir()
+    return means_over(tmp_path / "made")
 
 
 Evaluate = Callable[..., Awaitable[tuple[str, Folder, list[Try | Standing]]]]
@@ -111,7 +115,7 @@ def evaluate(means: Means, tmp_path: Path) -> Evaluate:
         cases: Iterable[Case],
         *ways: str,
         named: dict[str, Strategy] | None = None,
-        bounds: Bounds = Bounds(),
+        bounds: Bounds | None = None,
         out: str = "run",
         **more: Any,
     ) -> tuple[str, Folder, list[Try | Standing]]:
@@ -119,7 +123,9 @@ def evaluate(means: Means, tmp_path: Path) -> Evaluate:
         told: list[Try | Standing] = []
         own = Means(means.rooms, means.repositories, means.spec, (named or {}).__getitem__, pool=more.pop("pool", None))
         folder = Folder(tmp_path / out)
-        why = await Runner(plan_of(known.values(), *ways, **more), known, own, folder, bounds, told.append).run()
+        why = await Runner(
+            plan_of(known.values(), *ways, **more), known, own, folder, bounds or Bounds(), told.append
+        ).run()
         return why, folder, told
 
     return run

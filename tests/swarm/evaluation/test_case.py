@@ -37,8 +37,8 @@ def test_a_case_has_exactly_one_repository() -> None:
     hidden = Hidden(command="true")
     with pytest.raises(ValidationError, match="either files or a source"):
         Case(id="a", statement="b", hidden=hidden)
+    files = (File(path="a", content=BUG),)
     with pytest.raises(ValidationError, match="either files or a source"):
-        files = (File(path="a", content=BUG),)
         Case(id="a", statement="b", files=files, source=FolderSource(folder=Path("/x")), hidden=hidden)
 
 

@@ -68,6 +68,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "pool": Entry("pool.group", "The model servers.", _SETUP),
     "sandbox": Entry("sandbox.group", "The sandboxes.", _SETUP),
+    "repository": Entry("repository.group", "What is found in a repository: how it is tested.", _SETUP),
     "help": Entry("topics", "Explain exit codes or task files.", _SETUP),
 }
 

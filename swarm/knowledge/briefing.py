@@ -78,6 +78,11 @@ class Briefer:
         return found, False
 
 
+async def environment_of(ground: Ground) -> Environment:
+    """What a repository's files at its base suggest. Raises WorkspaceError."""
+    return environment(await _files(ground))
+
+
 async def known_of(ground: Ground, looked_at: Sequence[str], settings: RepositoryConfig = _NOTHING) -> Known:
     """The repository's own words and what its files suggest, for a task about these paths. Raises WorkspaceError."""
     chosen = None if settings.guides is True else settings.guides or ()

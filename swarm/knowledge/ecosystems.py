@@ -33,10 +33,12 @@ _MOST_WORKFLOWS = 8
 
 
 class Suggestion(Frozen):
-    """A command, the file that suggests it, and whether it wants the set-up done first."""
+    """A command, the file that suggests it, the ``kind`` of tools that it belongs to, and whether it wants what that
+    kind's set-up installs."""
 
     command: str
     why: str
+    kind: str = ""
     installed: bool = False
 
 
@@ -74,20 +76,20 @@ def environment(files: Files) -> Environment:
     setup: list[Suggestion] = []
     tests: list[Suggestion] = []
     for detect in _DETECTORS:
-        for kind, suggestion in detect(files):
-            (setup if kind == "setup" else tests).append(suggestion)
+        for step, suggestion in detect(files):
+            (setup if step == "setup" else tests).append(suggestion)
     return Environment(setup=tuple(dict.fromkeys(setup)), tests=tuple(dict.fromkeys(tests)))
 
 
 Found = Iterator[tuple[str, Suggestion]]
 
 
-def _setup(command: str, why: str) -> tuple[str, Suggestion]:
-    return "setup", Suggestion(command=command, why=why)
+def _setup(command: str, why: str, kind: str) -> tuple[str, Suggestion]:
+    return "setup", Suggestion(command=command, why=why, kind=kind)
 
 
-def _test(command: str, why: str, *, installed: bool = False) -> tuple[str, Suggestion]:
-    return "test", Suggestion(command=command, why=why, installed=installed)
+def _test(command: str, why: str, kind: str = "", *, installed: bool = False) -> tuple[str, Suggestion]:
+    return "test", Suggestion(command=command, why=why, kind=kind, installed=installed)
 
 
 def _python(files: Files) -> Found:
@@ -104,33 +106,33 @@ def _python(files: Files) -> Found:
     )
     install = list(_python_install(files, required))
     if by_pytest or tests:
-        yield _test("python3 -m pytest -q", why if by_pytest else tests)
+        yield _test("python3 -m pytest -q", why if by_pytest else tests, "python")
     if not by_pytest and tests:
         folder = posixpath.dirname(tests).partition("/")[0]
         inside = f" -s {folder}" if folder in {"test", "tests"} and not files.has(f"{folder}/__init__.py") else ""
-        yield _test(f"python3 -m unittest discover -v{inside}", tests)
+        yield _test(f"python3 -m unittest discover -v{inside}", tests, "python")
     if install:
-        yield _setup('python3 -m venv "$HOME/venv"', why)
+        yield _setup('python3 -m venv "$HOME/venv"', why, "python")
         yield from install
         if by_pytest or tests:
-            yield _setup(f"{VENV} -m pip install -q pytest", why)
-            yield _test(f"{VENV} -m pytest -q", why, installed=True)
+            yield _setup(f"{VENV} -m pip install -q pytest", why, "python")
+            yield _test(f"{VENV} -m pytest -q", why, "python", installed=True)
     if files.has("noxfile.py"):
-        yield _test("nox", "noxfile.py")
+        yield _test("nox", "noxfile.py", "python")
     if files.has("tox.ini") or files.says(r"^\[tool\.tox", "pyproject.toml"):
-        yield _test("tox -q", "tox.ini" if files.has("tox.ini") else "pyproject.toml")
+        yield _test("tox -q", "tox.ini" if files.has("tox.ini") else "pyproject.toml", "python")
 
 
 def _python_install(files: Files, required: list[str]) -> Found:
     main = [path for path in required if path == "requirements.txt"]
     for path in main + [path for path in required if path not in main and _FOR_TESTS.search(path)][:3]:
-        yield _setup(f"{VENV} -m pip install -q -r {path}", path)
+        yield _setup(f"{VENV} -m pip install -q -r {path}", path, "python")
     project = _table(_toml(files.texts.get("pyproject.toml", "")).get("project"))
     if project or files.has("setup.py") or files.says(r"^\[build-system\]", "pyproject.toml"):
         extras = [name for name in _EXTRAS if name in _table(project.get("optional-dependencies"))]
         wanted = f"'.[{','.join(extras)}]'" if extras else "."
         why = "setup.py" if files.has("setup.py") and not files.has("pyproject.toml") else "pyproject.toml"
-        yield _setup(f"{VENV} -m pip install -q -e {wanted}", why)
+        yield _setup(f"{VENV} -m pip install -q -e {wanted}", why, "python")
 
 
 def _node(files: Files) -> Found:
@@ -141,48 +143,50 @@ def _node(files: Files) -> Found:
     manager = next((program for lock, program in locks.items() if files.has(lock)), "npm")
     frozen = {"pnpm": "pnpm install --frozen-lockfile", "yarn": "yarn install --frozen-lockfile", "bun": "bun install"}
     own = "npm ci" if files.has("package-lock.json") else "npm install"
-    yield _setup(frozen.get(manager, own), "package.json")
+    yield _setup(frozen.get(manager, own), "package.json", "node")
     if "test" in scripts and "no test specified" not in str(scripts["test"]):
-        yield _test(f"{manager} {'run ' if manager == 'bun' else ''}test", "package.json", installed=True)
+        yield _test(f"{manager} {'run ' if manager == 'bun' else ''}test", "package.json", "node", installed=True)
 
 
 def _compiled(files: Files) -> Found:
     if files.has("Cargo.toml"):
-        yield _setup("cargo fetch", "Cargo.toml")
-        yield _test("cargo test --offline", "Cargo.toml")
+        yield _setup("cargo fetch", "Cargo.toml", "rust")
+        yield _test("cargo test --offline", "Cargo.toml", "rust")
     if files.has("go.mod"):
-        yield _setup("go mod download", "go.mod")
-        yield _test("go test ./...", "go.mod")
+        yield _setup("go mod download", "go.mod", "go")
+        yield _test("go test ./...", "go.mod", "go")
     if files.has("pom.xml"):
         maven = "./mvnw" if files.has("mvnw") else "mvn"
-        yield _setup(f"{maven} -q dependency:go-offline", "pom.xml")
-        yield _test(f"{maven} -q -o test", "pom.xml", installed=True)
+        yield _setup(f"{maven} -q dependency:go-offline", "pom.xml", "maven")
+        yield _test(f"{maven} -q -o test", "pom.xml", "maven", installed=True)
     if files.has("build.gradle", "build.gradle.kts"):
         gradle, why = "./gradlew" if files.has("gradlew") else "gradle", "build.gradle"
-        yield _setup(f"{gradle} -q testClasses", why)
-        yield _test(f"{gradle} -q --offline test", why, installed=True)
+        yield _setup(f"{gradle} -q testClasses", why, "gradle")
+        yield _test(f"{gradle} -q --offline test", why, "gradle", installed=True)
     if files.has("CMakeLists.txt") and files.says(r"enable_testing|include\(CTest\)", "CMakeLists.txt"):
         build = '-S . -B "$HOME/build" && cmake --build "$HOME/build" && ctest --test-dir "$HOME/build"'
-        yield _test(f"cmake {build} --output-on-failure", "CMakeLists.txt")
+        yield _test(f"cmake {build} --output-on-failure", "CMakeLists.txt", "cmake")
 
 
 def _scripted(files: Files) -> Found:
     if files.has("composer.json"):
-        yield _setup("composer install -q", "composer.json")
+        yield _setup("composer install -q", "composer.json", "php")
         scripts = _table(_json(files.texts.get("composer.json", "")).get("scripts"))
-        yield _test("composer test" if "test" in scripts else "vendor/bin/phpunit", "composer.json", installed=True)
+        yield _test(
+            "composer test" if "test" in scripts else "vendor/bin/phpunit", "composer.json", "php", installed=True
+        )
     if files.has("Gemfile"):
-        yield _setup("bundle install", "Gemfile")
+        yield _setup("bundle install", "Gemfile", "ruby")
         rspec = files.has(".rspec") or any(path.startswith("spec/") for path in files.paths)
-        yield _test("bundle exec rspec" if rspec else "bundle exec rake test", "Gemfile", installed=True)
+        yield _test("bundle exec rspec" if rspec else "bundle exec rake test", "Gemfile", "ruby", installed=True)
     if files.has("mix.exs"):
-        yield _setup("mix deps.get", "mix.exs")
-        yield _test("mix test", "mix.exs", installed=True)
+        yield _setup("mix deps.get", "mix.exs", "elixir")
+        yield _test("mix test", "mix.exs", "elixir", installed=True)
     if files.has("deno.json", "deno.jsonc"):
-        yield _test("deno test -A", "deno.json")
+        yield _test("deno test -A", "deno.json", "deno")
     if any(path.endswith((".sln", ".csproj", ".fsproj")) for path in files.paths):
-        yield _setup("dotnet restore", "a project file")
-        yield _test("dotnet test --no-restore", "a project file", installed=True)
+        yield _setup("dotnet restore", "a project file", "dotnet")
+        yield _test("dotnet test --no-restore", "a project file", "dotnet", installed=True)
 
 
 def _entry_points(files: Files) -> Found:

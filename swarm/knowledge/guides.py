@@ -85,7 +85,7 @@ def told(texts: Sequence[tuple[str, str]]) -> tuple[Guide, ...]:
     for words, (path, text) in reversed(cleaned.items()):
         kept = _cut(words, min(HEAD if _FOR_PEOPLE.search(path) else GUIDE, room))
         if kept:
-            found.append(Guide(path=path[:4096], text=kept, left_out=max(0, len(text) - len(kept))))
+            found.append(Guide(path=path[:4096], text=kept, left_out=max(0, len(text.strip()) - len(kept))))
             room -= len(kept)
     return tuple(reversed(found))
 

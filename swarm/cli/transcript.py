@@ -36,6 +36,7 @@ class From(StrEnum):
 
     AUTO = foreign.AUTO
     JSONL = foreign.OURS
+    JOURNAL = foreign.JOURNAL
     ATIF = "atif"
     MINI = mini.NAME
     SWE_AGENT = swe_agent.NAME

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from swarm.errors import TranscriptError
 from swarm.transcripts import atif, chats, foreign, lines
 from swarm.transcripts.shape import Transcript
-from tests.swarm.transcripts.conftest import MINI_1, MINI_2, MINI_RESPONSES, SWE_AGENT
+from tests.swarm.transcripts.conftest import MINI_1, MINI_2, MINI_RESPONSES, NATIVE, SWE_AGENT
 
 FORMS = {"mini 1": MINI_1, "mini 1.1": MINI_2, "responses": MINI_RESPONSES, "swe-agent": SWE_AGENT}
 
@@ -158,6 +158,18 @@ def test_file_that_is_none_is_refused_in_words(raw: bytes, form: str, words: str
     with pytest.raises(TranscriptError) as told:
         foreign.read(raw, form)
     assert words in str(told.value)
+
+
+def test_journal_in_a_file_is_read_the_last_of_its_attempts() -> None:
+    other = NATIVE[2].model_copy(update={"attempt": "t1-0-aaaa", "seq": 99})
+    raw = b"".join(step.model_dump_json().encode() + b"\n" for step in (other, *NATIVE))
+    told = foreign.read(raw)
+    assert told == foreign.read(raw, "journal")
+    assert (told.header.task, told.header.attempt) == ("t1", "t1-1-abcd")
+    assert len([step for step in told.steps if step.source == "agent"]) == 2
+    for wrong, words in ((raw + b"{}", "line 12 is no line of a journal: task"), (raw + b"[", "line 12 is no JSON")):
+        with pytest.raises(TranscriptError, match=words):
+            foreign.read(wrong)
 
 
 JSON = st.recursive(

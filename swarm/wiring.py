@@ -76,7 +76,7 @@ from swarm.telemetry.redaction import Redactor
 from swarm.telemetry.telemetry import Telemetry, opened
 from swarm.types import Task, TaskRequest, TaskView
 from swarm.ways_out import ways_out
-from swarm.work import Strategy
+from swarm.work import Strategy, unnoted
 from swarm.workroom import SAVE_LIMIT, keep_for_fork
 
 log = logging.getLogger(__name__)
@@ -447,6 +447,7 @@ async def evaluating(
             agent_setup=_agent_setup(here),
             prices=here.prices,
             ladder=acceptance.ladder(here) if climb else (),
+            note=(lambda session, failed: tiers.note(session, failed_check=failed)) if tiers else unnoted,
         )
 
 

@@ -27,9 +27,11 @@ from swarm.evaluation.plan import Planned
 from swarm.evaluation.reference import SCRIPTED, ScriptedModel, replaced, scripted
 from swarm.evaluation.results import NAMES, Judged, Standing, Try
 from swarm.faults import fault_of
+from swarm.knowledge.briefing import Ground, known_of
+from swarm.known import KNOWN, Briefing, Known
 from swarm.rooms import Rooms, Tree
 from swarm.types import Budget, Conclusion, Phase, Spent, Task, TaskRequest
-from swarm.work import Chat, Models, Strategy, Work
+from swarm.work import Chat, Models, Strategy, Work, unnoted
 from swarm.workroom import SAVE_LIMIT, conclude, sealed_facts
 
 _FILE = 32_000_000  # bytes of one file of a base that a reference solution edits
@@ -53,6 +55,7 @@ class Means:
     agent_setup: Callable[[str], tuple[str, ...]] = lambda _: ()
     prices: Prices = field(default_factory=Prices)
     ladder: tuple[str, ...] = ()
+    note: Callable[[str, bool], None] = unnoted
     clock: Callable[[], float] = time.time
 
     @property
@@ -130,12 +133,13 @@ class Trial:
         bench, means = self._bench, self._means
         strategy = await self._strategy()
         await self._begin(Phase.PREPARE)
+        known = await self._known()
         async with bench.open(bench.base, self._labels("work"), self._installed(), **self._inside()) as room:
             await self._end(Phase.PREPARE)
             ledger = BudgetLedger(self._budget, Spent(), Spent(), self._count, prices=means.prices)
             await self._begin(Phase.WORK)
             try:
-                self._conclusion = await conclude(strategy, self._bench_work(room.sandbox, ledger), ledger)
+                self._conclusion = await conclude(strategy, self._bench_work(room.sandbox, ledger, known), ledger)
             finally:
                 ledger.flush()
                 if means.pool is not None:
@@ -174,7 +178,16 @@ class Trial:
         base = {path.decode("utf-8", "surrogateescape"): data for path, data in found.items() if data is not None}
         return scripted(name, bench.case, base)
 
-    def _bench_work(self, sandbox: Sandbox, ledger: BudgetLedger) -> Work:
+    async def _known(self) -> Known:
+        """What the base says of itself, as an attempt of the daemon is told of it."""
+        bench, case = self._bench, self._bench.case
+        ground = Ground(bench.workspace, bench.name, bench.base)
+        known = await known_of(ground, case.look_first, self._means.repositories[bench.name])
+        briefing = Briefing(known=known, test_command=case.test_command)
+        await self._journal.record(KNOWN, briefing.model_dump(mode="json"))
+        return known
+
+    def _bench_work(self, sandbox: Sandbox, ledger: BudgetLedger, known: Known) -> Work:
         means, planned, case = self._means, self._planned, self._bench.case
         request = TaskRequest(
             repository=self._bench.name,
@@ -195,7 +208,9 @@ class Trial:
             test_command=case.test_command,
             record=self._journal.record,
             save=_unsaved,
+            note=means.note,
             models=means.models,
+            known=known,
             ladder=means.ladder,
         )
 

@@ -150,11 +150,16 @@ def compare(
 
 
 def suspects(base: TestRun, run: TestRun, touched: frozenset[str]) -> tuple[str, ...]:
-    """The tests that failed, where all of them passed before in files that nobody touched: it may be chance alone."""
+    """The tests that failed, where all of them passed before in files that nobody touched: it may be chance alone.
+
+    A command that is not told apart is touched with any test.
+    """
     if not run.exit_code or run.timed_out or run.out_of_memory or not run.failed:
         return ()
     known = set(base.passed)
-    return run.failed if all(name in known and file_of(name) not in touched for name in run.failed) else ()
+    tests = any(is_test_file(path, base.command) for path in touched) if WHOLE in run.failed else False
+    doubted = all(name in known and file_of(name) not in touched for name in run.failed) and not tests
+    return run.failed if doubted else ()
 
 
 def settles(again: TestRun, doubted: Iterable[str]) -> bool:

@@ -218,6 +218,12 @@ def test_only_failures_that_may_be_chance_are_doubted(found: TestRun, doubted: t
     assert suspects(base, found, frozenset({"t.py", "src/m.py"})) == doubted
 
 
+def test_command_as_a_whole_is_doubted_unless_a_test_was_touched() -> None:
+    base, found = run([WHOLE]), run([], [WHOLE])
+    assert suspects(base, found, frozenset({"src/m.go"})) == (WHOLE,)
+    assert suspects(base, found, frozenset({"src/m.go", "src/m_test.go"})) == ()
+
+
 def test_second_run_settles_it_only_where_all_is_well() -> None:
     assert settles(run(["a", "b"]), ("b",))
     assert not settles(run(["a"]), ("b",))

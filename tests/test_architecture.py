@@ -29,6 +29,7 @@ HIDDEN_IMPORTS = {
 
 # Modules looked up by a computed name, and why.
 LOOKED_UP_BY_NAME = {
+    "swarm/tools/mapping/grammars.py": "a grammar is a package for each language, loaded in a process of its own",
     "swarm/cli/app.py": "a command loads what it needs alone, so that listing tasks does not import engine and Docker",
 }
 
@@ -42,7 +43,7 @@ OWNERS: dict[str, set[str]] = {
     "git": {"broker/gitdir.py", "sandbox/trees/gitdir.py"},
     "detect_secrets": {"broker/judge/scan/secrets.py"},
     "xllamacpp": {"pool/llama_child.py"},
-    "pyseccomp": {"sandbox/bubblewrap/seccomp.py"},
+    "pyseccomp": {"sandbox/bubblewrap/seccomp.py", "swarm/tools/mapping/jail.py"},
     "jwt": {"broker/vault/app.py"},
     "keyring": {"broker/vault/sources.py"},
     "securesystemslib": {"broker/provenance/signing.py"},

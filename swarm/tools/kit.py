@@ -16,13 +16,13 @@ from swarm.tools.files import Files
 from swarm.tools.mapping.mapper import Mapper
 from swarm.tools.outputs import Outputs
 from swarm.tools.patching import Patcher
+from swarm.tools.proving import Tester
 from swarm.tools.result import Result as Result  # noqa: PLC0414  whoever runs the tools meets it here
 from swarm.tools.result import refused
 from swarm.tools.searching import Searcher
 from swarm.tools.seen import Seen
 from swarm.tools.shell import Session
 from swarm.tools.specs import TOOLS
-from swarm.tools.testing import Tester
 from swarm.tools.viewing import Viewer
 from swarm.tools.writing import Writer
 

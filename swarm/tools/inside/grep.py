@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 LARGEST = 4_000_000
 WIDEST = 20_000
@@ -75,9 +76,8 @@ def fits(path: str, glob: "str | None") -> bool:
     return glob is None or fnmatch.fnmatch(path, glob) or fnmatch.fnmatch(os.path.basename(path), glob)
 
 
-def main() -> int:
+def main(asked: "dict[str, Any]") -> int:
     """Search."""
-    asked = json.loads(sys.argv[1])
     try:
         pattern = re.compile(asked["pattern"], re.IGNORECASE if asked["ignore_case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:
@@ -102,4 +102,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="replace", encoding="utf-8")  # type: ignore[union-attr]
-    raise SystemExit(main())
+    raise SystemExit(main(json.loads(sys.argv[1])))

@@ -7,6 +7,11 @@ before (0 or 1), and the reason. It is the project's own interpreter that judges
 import json
 import sys
 
+try:
+    import tomllib
+except ImportError:  # before Python 3.11
+    tomllib = None  # type: ignore[assignment]
+
 LIMIT = 2_000_000
 ONLY_AST = 0x400
 
@@ -18,9 +23,7 @@ def fault(path: str, data: bytes) -> "tuple[int, str] | None":
             compile(data, path, "exec", ONLY_AST, dont_inherit=True)
         elif path.endswith(".json"):
             json.loads(data)
-        elif path.endswith(".toml"):
-            import tomllib  # noqa: PLC0415  not in every Python
-
+        elif path.endswith(".toml") and tomllib is not None:
             tomllib.loads(data.decode())
     except SyntaxError as error:
         return error.lineno or 1, error.msg
@@ -30,7 +33,7 @@ def fault(path: str, data: bytes) -> "tuple[int, str] | None":
         words = str(error)
         line = words.partition("at line ")[2].partition(",")[0]
         return int(line) if line.isdigit() else 1, words
-    except (RecursionError, MemoryError, ImportError):
+    except (RecursionError, MemoryError):
         return None
     return None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 QUERIES = {
@@ -142,20 +144,35 @@ QUERIES["cpp"] = (
     (call_expression function: (qualified_identifier name: (identifier) @mention))
 """
 )
+_MATCHES = 10_000  # states of a query that are under way at a time
 _PACKAGES = {
     "typescript": ("tree_sitter_typescript", "language_typescript"), "tsx": ("tree_sitter_typescript", "language_tsx"),
     "php": ("tree_sitter_php", "language_php"),
 }  # fmt: skip
 
 
-def load(name: str) -> tuple[Any, Any] | None:
-    """A parser and the query for definitions; None where the language has none here or its package is not installed."""
+class Grammar:
+    """One language's parser, and what is looked for in its trees. Raises ImportError where it is not installed, and
+    ValueError for a grammar too new or too old for the library."""
+
+    def __init__(self, name: str) -> None:
+        package, function = _PACKAGES.get(name, (f"tree_sitter_{name}", "language"))
+        library = importlib.import_module("tree_sitter")
+        language = library.Language(getattr(importlib.import_module(package), function)())
+        self._parser, self._query = library.Parser(language), library.Query(language, QUERIES[name])
+        self._cursor = library.QueryCursor
+
+    def captures(self, data: bytes) -> Iterator[dict[str, list[Any]]]:
+        """What each match of the query captured: ``mention`` nodes, or a ``definition`` and its ``name``."""
+        cursor = self._cursor(self._query, match_limit=_MATCHES)
+        for _, found in cursor.matches(self._parser.parse(data).root_node):
+            yield found
+
+
+def load(name: str) -> Grammar | None:
+    """A language's grammar; None where it has none here or its package is not installed."""
     if name not in QUERIES:
         return None
-    package, function = _PACKAGES.get(name, (f"tree_sitter_{name}", "language"))
-    try:
-        tree_sitter = importlib.import_module("tree_sitter")
-        language = tree_sitter.Language(getattr(importlib.import_module(package), function)())
-        return tree_sitter.Parser(language), tree_sitter.Query(language, QUERIES[name])
-    except (ImportError, AttributeError, ValueError):  # ValueError: a grammar too new or too old for the library
-        return None
+    with contextlib.suppress(ImportError, AttributeError, ValueError):
+        return Grammar(name)
+    return None

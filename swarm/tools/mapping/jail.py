@@ -6,7 +6,16 @@ A grammar is a parser in C. What a crafted file makes of it stays in a process t
 from __future__ import annotations
 
 import contextlib
-import sys
+from typing import Any
+
+try:
+    import resource
+except ImportError:  # not on every platform
+    resource = None  # type: ignore[assignment]
+try:
+    import pyseccomp
+except (ImportError, RuntimeError, OSError):  # pyseccomp raises RuntimeError where the C library is absent
+    pyseccomp = None
 
 _CALLS = (
     "read", "write", "close", "brk", "munmap", "mremap", "madvise", "futex", "rt_sigreturn", "rt_sigaction",
@@ -21,10 +30,8 @@ SECONDS = 60
 
 def limit() -> None:
     """Bound memory and processor time; no core is left."""
-    if sys.platform == "win32":
+    if resource is None:
         return
-    import resource  # noqa: PLC0415  not on every platform
-
     bounds = [("RLIMIT_AS", MEMORY), ("RLIMIT_CPU", SECONDS), ("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 0)]
     for name, bound in bounds:
         with contextlib.suppress(ValueError, OSError):
@@ -33,16 +40,21 @@ def limit() -> None:
 
 def lock() -> bool:
     """Allow nothing but what computing takes; whether the kernel does it. It cannot be undone."""
+    if pyseccomp is None:
+        return False
     try:
-        import pyseccomp  # noqa: PLC0415  it raises RuntimeError where the C library is absent
-
-        program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(1))
-        for name in _CALLS:
-            with contextlib.suppress(ValueError):  # the architecture lacks it
-                program.add_rule(pyseccomp.ALLOW, name)
-        for name in _NOT_RUNNABLE:
-            program.add_rule(pyseccomp.ALLOW, name, pyseccomp.Arg(2, pyseccomp.MASKED_EQ, _PROT_EXEC, 0))
-        program.load()
-    except (ImportError, OSError, RuntimeError, ValueError):
+        _program().load()
+    except (OSError, RuntimeError, ValueError):
         return False
     return True
+
+
+def _program() -> Any:
+    """The filter: what it does not name gets EPERM."""
+    program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(1))
+    for name in _CALLS:
+        with contextlib.suppress(ValueError):  # the architecture lacks it
+            program.add_rule(pyseccomp.ALLOW, name)
+    for name in _NOT_RUNNABLE:
+        program.add_rule(pyseccomp.ALLOW, name, pyseccomp.Arg(2, pyseccomp.MASKED_EQ, _PROT_EXEC, 0))
+    return program

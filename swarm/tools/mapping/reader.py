@@ -13,6 +13,7 @@ from typing import Any
 
 from swarm.tools.mapping import grammars, jail
 from swarm.tools.mapping.definitions import NAME, SIGNATURE, Definition
+from swarm.tools.mapping.grammars import Grammar
 from swarm.tools.mapping.outline import mentions, outline
 
 MOST = 2000  # definitions of one file
@@ -29,7 +30,7 @@ def main() -> None:
         asked = json.loads(line)
         data = given.read(asked["size"])
         made = loaded.get(asked["language"])
-        found, said = by_grammar(data, *made) if made else by_lines(data)
+        found, said = by_grammar(data, made) if made else by_lines(data)
         told = [[one.name, one.first, one.last, one.signature] for one in found]
         answers.write(json.dumps([told, said]).encode() + b"\n")
         answers.flush()
@@ -41,13 +42,11 @@ def by_lines(data: bytes) -> tuple[tuple[Definition, ...], dict[str, int]]:
     return outline(text, MOST), mentions(text, MOST)
 
 
-def by_grammar(data: bytes, parser: Any, query: Any) -> tuple[tuple[Definition, ...], dict[str, int]]:
+def by_grammar(data: bytes, grammar: Grammar) -> tuple[tuple[Definition, ...], dict[str, int]]:
     """Definitions in the order of their lines, and mentions, as the file's grammar sees them."""
-    from tree_sitter import QueryCursor  # noqa: PLC0415  loaded by now; only this process needs it
-
     found: dict[int, Definition] = {}
     said: dict[str, int] = {}
-    for _, captures in QueryCursor(query, match_limit=10_000).matches(parser.parse(data).root_node):
+    for captures in grammar.captures(data):
         for node in captures.get("mention", ()):
             word = _text(data, node)
             if len(said) < MOST or word in said:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -36,8 +35,7 @@ def test_the_place_of_a_syntax_error_is_found(path: str, data: bytes, line: int 
 def search(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **asked: object) -> str:
     monkeypatch.chdir(folder)
     given = {"pattern": "x", "path": ".", "glob": None, "context": 0, "ignore_case": False, "most": 100} | asked
-    monkeypatch.setattr("sys.argv", ["grep", json.dumps(given)])
-    code = grep.main()
+    code = grep.main(given)
     return f"{code} {capsys.readouterr().out}"
 
 

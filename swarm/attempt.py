@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,7 @@ from swarm.knowledge.briefing import Briefer, Ground
 from swarm.knowledge.proving import DISCOVER
 from swarm.known import KNOWN, Briefing, Known
 from swarm.lifecycle import pauses
+from swarm.manners import Manners
 from swarm.prompts import after_needed
 from swarm.pulse import COMMAND, MODEL, ROOM, Pulse, PulsingChat, PulsingSandbox
 from swarm.rooms import Rooms, Tree
@@ -69,7 +70,7 @@ class Parts:
     ``agent_setup`` gives the commands that install the one which a strategy is. ``stall`` is after how many seconds
     without a sign of life an attempt is stuck, ``delivery`` for how many one waits for a broker that is away.
     ``prices`` is what model calls cost, ``clock`` what the wall clock of budgets is read from. ``briefer`` tells what a
-    repository says of itself and finds test commands; ``ladder`` are the tiers, the weakest first.
+    repository says of itself and finds test commands; ``ladder`` are the tiers, the weakest first. ``manners`` are what is set for models.
     """
 
     rooms: Rooms
@@ -89,6 +90,7 @@ class Parts:
     clock: Callable[[], float] = time.monotonic
     briefer: Briefer | None = None
     ladder: tuple[str, ...] = ()
+    manners: Mapping[str, Manners] = field(default_factory=dict)
 
 
 class Prepared(Frozen):
@@ -398,6 +400,7 @@ class AttemptRun:
             inbox=lambda after: self._store.messages.of(self._task.id, after=after),
             known=briefing.known,
             ladder=() if pinned else self._parts.ladder,
+            manners=self._parts.manners,
             outcomes=self._outcomes,
         )
 

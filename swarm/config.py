@@ -28,6 +28,7 @@ from swarm.config_scheduling import SchedulingConfig
 from swarm.config_strategies import StrategyConfig, is_known, names, strategy_misfits
 from swarm.config_text import Problem, dotted, nearest
 from swarm.errors import ConfigError
+from swarm.manners import Manners
 from swarm.telemetry.settings import TelemetryConfig
 from swarm.types import STRATEGY, Budget, Frozen
 
@@ -230,6 +231,11 @@ class Settings(Frozen):
     )
     strategies: dict[Annotated[str, Field(pattern=NAME)], StrategyConfig] = Field(
         default_factory=dict, max_length=64, description="ways to work that are made of others, by your name for each"
+    )
+    models: dict[Annotated[str, Field(min_length=1, max_length=200)], Manners] = Field(
+        default_factory=dict,
+        max_length=256,
+        description="how models are sampled and spoken to, by their served names or patterns of these",
     )
     sandbox: SandboxConfig = SandboxConfig()
     limits: Budget = Field(default=Budget(), description="what a task may spend when it names nothing else")

@@ -258,6 +258,7 @@ async def house(
             prices=settings.prices,
             briefer=Briefer(settings.repositories, Commands(state / "discovered")),
             ladder=acceptance.ladder(settings),
+            manners=settings.models,
             stall=settings.daemon.stall,
             delivery=settings.broker.patience,
         )
@@ -447,6 +448,7 @@ async def evaluating(
             agent_setup=_agent_setup(here),
             prices=here.prices,
             ladder=acceptance.ladder(here) if climb else (),
+            manners=here.models,
             note=(lambda session, failed: tiers.note(session, failed_check=failed)) if tiers else unnoted,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from sandbox.base import Sandbox
 from swarm.budgets.account import Ledger
 from swarm.budgets.parts import PARTS
 from swarm.known import Known
+from swarm.manners import Manners
 from swarm.types import Conclusion, Experience, Step, Task, TaskMessage
 
 
@@ -103,6 +104,7 @@ class Work:
     ``known`` is what the repository says of itself: data, as everything out of it.
     ``ladder`` are the tiers, from the weakest up, that may be asked beside ``tier``: none where a person named it.
     ``outcomes`` are what became of earlier attempts at the repository, the newest first.
+    ``manners`` are what is set for models by their names, see `swarm.speech.form.choose`.
     ``name`` is that of the part of the work which this is; empty for the whole. ``temperature`` is asked for where the
     model's own is not to be taken, as by tries that are to differ.
     """
@@ -123,6 +125,7 @@ class Work:
     known: Known = field(default_factory=Known)
     ladder: tuple[str, ...] = ()
     outcomes: tuple[Experience, ...] = ()
+    manners: Mapping[str, Manners] = field(default_factory=dict)
     name: str = ""
     temperature: float | None = None
 

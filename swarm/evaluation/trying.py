@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from swarm.evaluation.results import NAMES, Judged, Standing, Try
 from swarm.faults import fault_of
 from swarm.knowledge.briefing import Ground, known_of
 from swarm.known import KNOWN, Briefing, Known
+from swarm.manners import Manners
 from swarm.rooms import Rooms, Tree
 from swarm.types import Budget, Conclusion, Phase, Spent, Task, TaskRequest
 from swarm.work import Chat, Models, Strategy, Work, unnoted
@@ -55,6 +56,7 @@ class Means:
     agent_setup: Callable[[str], tuple[str, ...]] = lambda _: ()
     prices: Prices = field(default_factory=Prices)
     ladder: tuple[str, ...] = ()
+    manners: Mapping[str, Manners] = field(default_factory=dict)
     note: Callable[[str, bool], None] = unnoted
     clock: Callable[[], float] = time.time
 
@@ -212,6 +214,7 @@ class Trial:
             models=means.models,
             known=known,
             ladder=means.ladder,
+            manners=means.manners,
         )
 
     def _labels(self, kind: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pydantic import Field
 from pool.types import Traits
 from swarm import history, recording
 from swarm.agents import agent_of
+from swarm.manners import Manners
 from swarm.store.journal import surviving
 from swarm.strategies.auto import CHOICE
 from swarm.types import Attempt, Frozen, Phase, Spent, Step, Task
@@ -124,6 +125,12 @@ def traits(lines: Sequence[Step], tier: str) -> Traits:
     known = [step.data for step in lines if "traits" in step.data]
     told = next((data["traits"] for data in reversed(known) if data.get("tier", tier) == tier), None)
     return Traits(native=native(lines)) if told is None else Traits.model_validate(told)
+
+
+def manners(lines: Iterable[Step]) -> dict[str, Manners]:
+    """What was set for models when the conversation began."""
+    told = next((step.data["manners"] for step in lines if "manners" in step.data), {})
+    return {str(name): Manners.model_validate(one) for name, one in told.items()}
 
 
 def ladder(lines: Iterable[Step]) -> tuple[str, ...]:

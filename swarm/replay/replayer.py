@@ -17,7 +17,7 @@ from swarm.errors import BudgetExceededError, ReplayError
 from swarm.known import Briefing
 from swarm.replay.compare import Difference
 from swarm.replay.player import PATIENCE, Player, ReplayStopped
-from swarm.replay.record import Life, Recording, chosen, hindrance, in_order, ladder, last_tree, lives
+from swarm.replay.record import Life, Recording, chosen, hindrance, in_order, ladder, last_tree, lives, manners
 from swarm.replay.verdict import Verdict
 from swarm.rooms import Rooms, Tree
 from swarm.strategies.auto import in_turn
@@ -152,6 +152,7 @@ class Replayer:
             inbox=player.inbox,
             known=(Briefing.of((*life.past, *life.lines)) or Briefing()).known,
             ladder=ladder((*life.past, *life.lines)),
+            manners=manners((*life.past, *life.lines)),
         )
 
     @asynccontextmanager

@@ -1,6 +1,6 @@
 # The doors of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup chaos venv check format test test-slow test-postgres test-docker test-model test-root test-vllm test-clients test-forges test-all conformance attack demo demo-clean bench clean
+.PHONY: help setup chaos venv check format test test-slow test-browser test-postgres test-docker test-model test-root test-vllm test-clients test-forges test-all conformance attack demo demo-clean bench clean
 
 PYTEST := .venv/bin/python -m pytest
 WORKERS := $(shell expr 2 "*" $$(nproc))   # many tests wait for sockets and clocks
@@ -29,7 +29,10 @@ test: setup ## the fast suite; TEST="..." goes to pytest
 	$(PYTEST) -n $(WORKERS) --dist worksteal $(TEST)
 
 test-slow: setup ## tests that start many processes or wait for real time
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'slow and not docker and not vllm and not model and not root and not clients and not forges and not postgres'
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'slow and not docker and not vllm and not model and not root and not clients and not forges and not postgres and not browser'
+
+test-browser: setup ## tests that open pages in a real browser (Debian: chromium-headless-shell)
+	$(PYTEST) -m browser
 
 test-postgres: setup ## tests that need a Postgres server; scripts/postgres starts one of its own
 	$(PYTEST) -n 2 --dist worksteal -m postgres

@@ -164,15 +164,15 @@ def _folded(text: str, indent: str, style: str, what: str, wish: Wish, number: i
     most = FOLDS[what]
     if wish.full or wish.steps is not None or len(lines) <= most + 2:
         for line in lines:
-            yield Text(indent, style="dim").append(_cut(line), style=style)
+            yield Text().append(indent, style="dim").append(_cut(line), style=style)
         return
     head = most // 3
     left = len(lines) - most
     for line in lines[:head]:
-        yield Text(indent, style="dim").append(_cut(line), style=style)
+        yield Text().append(indent, style="dim").append(_cut(line), style=style)
     yield Text(f"{indent}… {left} lines more: --step {number}", style="dim")
     for line in lines[left + head :]:
-        yield Text(indent, style="dim").append(_cut(line), style=style)
+        yield Text().append(indent, style="dim").append(_cut(line), style=style)
 
 
 def _brief(step: Step) -> Iterator[Text]:

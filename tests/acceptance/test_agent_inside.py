@@ -20,6 +20,7 @@ from pool.pretend.script import Recorded, Scripted
 from pool.testing import PretendServer, call
 from stack import Layout, Stack, git, prepare, weights
 from swarm.agents import RECIPES
+from swarm.transcripts import lines
 from tests.acceptance.conftest import SAMPLE, WORDS
 from tests.acceptance.scripted import scripted
 
@@ -54,6 +55,7 @@ told = {{
 print("PROBED" + json.dumps(told))
 END"""
 MEND = "sed -i '/value > high/{n;s/low/high/}' meterkit/scale.py && python3 -m pytest -q 2>&1 | tail -n 1"
+PYTHON_3_12 = any(Path(folder, "python3.12").exists() for folder in ("/usr/bin", "/usr/local/bin"))
 DONE = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 PATCH = """apply_patch <<'END'
 *** Begin Patch
@@ -132,6 +134,8 @@ def script(recorded: Recorded) -> Scripted | None:
     said = sum(message["role"] == "assistant" for message in recorded.body["messages"])
     if "exec_command" in tools:
         return call("exec_command", cmd=PATCH).model_copy(update={"reasoning": "hm"}) if not said else "Mended."
+    if "terminal" in tools:
+        return call("terminal", command=MEND, security_risk="LOW", summary="mend") if not said else "Mended."
     if "run_shell_command" in tools:
         return call("run_shell_command", command=MEND, is_background=False) if not said else "Mended."
     if "todowrite" in tools:
@@ -208,6 +212,21 @@ def test_agent_of_others_turns_a_task_into_a_pull_request(inside: Inside, mended
     assert "COMPLETE_TASK" in "\n".join(step["text"] for step in of(journal, "output"))
 
 
+def test_its_story_is_told_as_a_transcript(inside: Inside, mended: Ran, tmp_path: Path) -> None:
+    task, path = mended.view["task"]["id"], tmp_path / "told.jsonl"
+    shown = inside.stack.swarm("transcript", "view", task, seconds=60).stdout
+    assert "agent       mini-swe-agent" in shown
+    assert "COMPLETE_TASK" in shown
+    assert "── finished" in shown
+    inside.stack.swarm("transcript", "export", task, "-o", str(path), seconds=60)
+    told = lines.loads(path.read_bytes())
+    assert [step.step_id for step in told.steps if step.source == "agent"]
+    assert told.end is not None
+    spent = sum(step["prompt_tokens"] for step in of(mended.journal, "model_call"))
+    assert told.end.total_prompt_tokens == spent > 0
+    assert inside.canary not in path.read_text()
+
+
 def test_agent_inside_finds_no_other_network_and_no_key(inside: Inside, mended: Ran) -> None:
     messages = mended.asked[-1].body["messages"]
     assert inside.canary not in json.dumps(messages)
@@ -265,6 +284,16 @@ def test_agent_of_npm_turns_a_task_into_a_pull_request(inside: Inside, agent: st
     printed = "\n".join(step["text"] for step in of(journal, "output"))
     assert "Mended." in printed
     assert agent != "opencode" or "[tool] completed: " in printed, "told over the Agent Client Protocol"
+
+
+@pytest.mark.skipif(not PYTHON_3_12, reason="blocked: OpenHands needs python3.12 below /usr, where sandboxes see it")
+def test_openhands_turns_a_task_into_a_pull_request(inside: Inside) -> None:
+    view, journal = done(inside, "--agent", "openhands")
+    assert view["state"] == "delivered", view["reason"]
+    assert of(journal, "sealed")[-1]["files"] == ["meterkit/scale.py"], "its own files are not in the checkout"
+    asked = [one for one in inside.server.requests if one.body.get("tools")]
+    assert len(asked) == len(of(journal, "model_call")) == view["spent"]["steps"] == 2
+    assert "Mended." in "\n".join(step["text"] for step in of(journal, "output"))
 
 
 def test_agent_asks_a_real_model_and_its_commands_run_inside(inside: Inside) -> None:

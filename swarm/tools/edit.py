@@ -93,10 +93,10 @@ def _readings(search: str, replacement: str) -> Iterator[tuple[str, str]]:
     """The texts as given; without line numbers where every line of the search has one; with escapes undone that a
     model wrote where a newline was meant."""
     yield search, replacement
-    if numbered(search):
-        yield unnumbered(search), unnumbered(replacement)
-    if "\n" not in search and "\\n" in search:
-        yield _unescaped(search), _unescaped(replacement)
+    if numbered(search) and (bare := unnumbered(search)).strip():
+        yield bare, unnumbered(replacement)
+    if "\n" not in search and "\\n" in search and (meant := _unescaped(search)).strip():
+        yield meant, _unescaped(replacement)
 
 
 def _unescaped(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from swarm.tools.edit import Missed, nearest, reindent
 from swarm.tools.pages import decode
@@ -18,6 +19,7 @@ from swarm.tools.text import crlf
 
 _BOM = "\ufeff"
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
+_PLACES = 1000  # looked for at most
 _FUZZ = 2  # lines of context at either end that may be wrong
 
 
@@ -46,8 +48,9 @@ def apply(data: bytes, hunks: Sequence[Hunk]) -> Applied | Missed:
     mark = _BOM if text.startswith(_BOM) else ""
     lines: list[str] = _LINE.findall(text[len(mark) :])
     placed: list[_Placed] = []
+    seen_as = _Keys(lines)
     for number, hunk in enumerate(hunks, 1):
-        found = _place(lines, hunk, placed)
+        found = _place(lines, seen_as, hunk, placed)
         if isinstance(found, Missed):
             which = f"hunk {number} of {len(hunks)}: " if len(hunks) > 1 else ""
             return Missed(which + found.reason)
@@ -57,7 +60,21 @@ def apply(data: bytes, hunks: Sequence[Hunk]) -> Applied | Missed:
     return Applied(made, places, tolerant=any(one.tolerant for one in placed))
 
 
-def _place(lines: Sequence[str], hunk: Hunk, placed: Sequence[_Placed]) -> _Placed | Missed:
+class _Keys:
+    """The lines of a file as each way of comparing sees them, made once."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._made: dict[Callable[[str], str], list[str]] = {}
+
+    def __call__(self, key: Callable[[str], str]) -> list[str]:
+        """By this way."""
+        if key not in self._made:
+            self._made[key] = [key(_plain(line)) for line in self._lines]
+        return self._made[key]
+
+
+def _place(lines: Sequence[str], seen_as: _Keys, hunk: Hunk, placed: Sequence[_Placed]) -> _Placed | Missed:
     """Where a hunk goes."""
     if not hunk.old:
         return _insertion(lines, hunk)
@@ -66,12 +83,7 @@ def _place(lines: Sequence[str], hunk: Hunk, placed: Sequence[_Placed]) -> _Plac
         wanted = [key(line) for line in tried.old]
         if not any(wanted) and tolerant:
             continue
-        keys = [key(_plain(line)) for line in lines]
-        starts = [
-            at
-            for at in range(len(keys) - len(wanted) + 1)
-            if keys[at : at + len(wanted)] == wanted and _free(at, at + len(wanted), placed)
-        ]
+        starts = _starts(seen_as(key), wanted, tried.at, placed)
         if not starts:
             continue
         at = _chosen(lines, tried, starts, after)
@@ -82,6 +94,18 @@ def _place(lines: Sequence[str], hunk: Hunk, placed: Sequence[_Placed]) -> _Plac
             )
         return _Placed(tried, at, at + len(wanted), tolerant)
     return nearest("".join(lines), "\n".join(hunk.old))
+
+
+def _starts(keys: Sequence[str], wanted: Sequence[str], at: int | None, placed: Sequence[_Placed]) -> list[int]:
+    """Where the wanted lines are and no other hunk is: where the patch says, else the first of all places."""
+    size = len(wanted)
+
+    def there(start: int) -> bool:
+        return keys[start] == wanted[0] and keys[start : start + size] == wanted and _free(start, start + size, placed)
+
+    if at is not None and 0 < at <= len(keys) and there(at - 1):
+        return [at - 1]
+    return list(islice((start for start in range(len(keys) - size + 1) if there(start)), _PLACES))
 
 
 def _ways(hunk: Hunk) -> Iterator[tuple[Hunk, bool, Callable[[str], str]]]:
@@ -109,8 +133,6 @@ def _without_edges(hunk: Hunk, most: int) -> Hunk:
 
 def _chosen(lines: Sequence[str], hunk: Hunk, starts: Sequence[int], after: int) -> int | None:
     """The one place that is meant; None where several may be."""
-    if hunk.at is not None and hunk.at - 1 in starts:
-        return hunk.at - 1
     if len(starts) == 1:
         return starts[0]
     if hunk.at_end and starts[-1] + len(hunk.old) == len(lines):

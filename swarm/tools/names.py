@@ -104,9 +104,10 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("end", "end_line", "to", "line_end", "last_line", "to_line", "endline"), ("last",)),
     **dict.fromkeys(("diff", "input", "patch_text", "patchtext", "unified_diff"), ("patch",)),
     **dict.fromkeys(
-        ("regex", "query", "regexp", "search_term", "search_pattern", "search", "glob_pattern", "file_pattern"),
+        ("regex", "query", "regexp", "search_term", "search_pattern", "glob_pattern", "file_pattern"),
         ("pattern", "about"),
     ),
+    "search": ("pattern", "about", "expect"),
     **dict.fromkeys(("include", "include_pattern", "file_glob", "files", "include_glob", "glob_filter"), ("glob",)),
     **dict.fromkeys(("case_insensitive", "i", "ignorecase"), ("ignore_case",)),
     **dict.fromkeys(("context_lines", "lines_of_context", "c"), ("context",)),

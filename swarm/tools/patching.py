@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -74,7 +75,7 @@ class Patcher:
         if change.kind == "delete":
             after[path] = _State(None)
             return
-        made = _updated(path, old, change)
+        made = await asyncio.to_thread(_updated, path, old, change)
         if change.to is not None:
             target = await self._files.place(change.to)
             if target != path and (await self._state(target, before, after)).data is not None:

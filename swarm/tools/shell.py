@@ -24,8 +24,9 @@ _MOVES = re.compile(r"\b(?:cd|pushd|popd)\b")
 # What a loader or a shell would take from the session before it could be taken away.
 _POISON = {"LD_PRELOAD": "", "LD_LIBRARY_PATH": "", "BASH_ENV": "", "ENV": ""}
 _BEGIN = "command -v bash >/dev/null 2>&1 && echo bash"
+_VARIABLES = "command -p env -0 2>/dev/null || env -0 2>/dev/null || env"
 _RESTART = (
-    'cd -- "$1"; for n in $(env | sed -n "s/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p"); do '
+    'cd -- "$1"; [ -n "$2" ] || exit 0; for n in $(env | sed -n "s/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p"); do '
     'case " $2 " in *" $n "*) ;; *) unset "$n" 2>/dev/null ;; esac; done'
 )
 
@@ -67,11 +68,8 @@ class Session:
 
     async def _restart(self) -> None:
         """Back to the root, with the variables of a first command and no others."""
-        first = await self._sandbox.run(Command(argv=("/bin/sh", "-c", "env -0"), env=ENV))
-        pairs = (entry.partition("=") for entry in first.output.decode("utf-8", "surrogateescape").split("\0"))
-        base = {
-            name: value for name, equals, value in pairs if equals and re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
-        }
+        first = await self._sandbox.run(Command(argv=("/bin/sh", "-c", _VARIABLES), env=ENV))
+        base = _variables(first.output.decode("utf-8", "surrogateescape"))
         script = Command(
             argv=("/bin/sh", "-c", _RESTART, "sh", await self._files.root(), " ".join(base)),
             env=_POISON | base | ENV,
@@ -85,6 +83,13 @@ class Session:
         outcome = await self._sandbox.run(Command(argv=("/bin/sh", "-c", "pwd -P"), session=True))
         place, root = clean(outcome.text).strip()[:300], await self._files.root()
         self._folder = "" if place == root else place.removeprefix(f"{root}/")
+
+
+def _variables(text: str) -> dict[str, str]:
+    """What ``env`` prints, by name; nothing where it does not look like it."""
+    pairs = (entry.partition("=") for entry in text.split("\0" if "\0" in text else "\n"))
+    found = {name: value for name, equals, value in pairs if equals and re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)}
+    return found if "PATH" in found else {}
 
 
 def least(*bounds: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from sandbox.base import Sandbox
@@ -41,7 +42,7 @@ class Writer:
         if line := elided.stand_in(unix(asked.replace), decode(found.data)):
             return refused(f"{path} is unchanged: {elided.refusal(line)}")
         change = editing.replace_all if asked.all else editing.replace
-        edited = change(found.data, asked.search, asked.replace)
+        edited = await asyncio.to_thread(change, found.data, asked.search, asked.replace)
         if isinstance(edited, Missed):
             return self._missed(path, edited.reason)
         return await self._changed(path, found.data, edited, seconds)

@@ -9,12 +9,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
 from swarm.tools.mapping.definitions import NAME, SIGNATURE, Definition, Source, language_of
 
 SECONDS = 20.0  # for all files
 ONE = 5.0  # for one of them
 _LINE = 8_000_000  # bytes of one answer
 _TRIES = 4
+_AT_ONCE = 2  # processes of this one, see `_readers`
+_LIMITER: RunVar[CapacityLimiter] = RunVar("readers")
 Found = dict[str, Source]
 
 
@@ -22,13 +27,23 @@ async def read(files: Mapping[str, bytes], seconds: float = SECONDS) -> Found:
     """By path. A file that the reader died or hung over is left out, and so are those that there was no time for."""
     left = [path for path in files if language_of(path)]
     found: Found = {}
-    until = time.monotonic() + seconds
-    for _ in range(_TRIES):
-        if not left or time.monotonic() >= until:
-            break
-        answered = await _answers(left, files, until, found)
-        left = left[answered + 1 :]  # whatever it stopped at is not tried again
+    async with _readers():
+        until = time.monotonic() + seconds
+        for _ in range(_TRIES):
+            if not left or time.monotonic() >= until:
+                break
+            answered = await _answers(left, files, until, found)
+            left = left[answered + 1 :]  # whatever it stopped at is not tried again
     return found
+
+
+def _readers() -> CapacityLimiter:
+    """However many agents ask for a map at once, few processes parse."""
+    try:
+        return _LIMITER.get()
+    except LookupError:
+        _LIMITER.set(CapacityLimiter(_AT_ONCE))
+        return _LIMITER.get()
 
 
 async def _answers(paths: Sequence[str], files: Mapping[str, bytes], until: float, found: Found) -> int:

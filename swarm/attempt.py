@@ -296,6 +296,7 @@ class AttemptRun:
                 sealed = await self._sealed()
                 command = await self._test_command(sealed.base)
                 report = await check(self._fresh(sealed), sealed, command, rules=self._rules())
+                self._doubt(report)
             except (StoreError, StaleClaimError):
                 raise
             except Exception as error:  # noqa: BLE001 - the work is sealed; whatever broke here, it can be checked again
@@ -368,6 +369,11 @@ class AttemptRun:
             self._said.add(text)
             await self._record("note", {"text": text} | ({} if before else {"seconds": found.seconds}))
         return found.command
+
+    def _doubt(self, report: CheckReport) -> None:
+        """A command that was found and cannot even be started any more is looked for again next time."""
+        if self._parts.briefer is not None and report.base is not None and report.base.exit_code in {126, 127}:
+            self._parts.briefer.shelf.drop(self._task.request.repository)
 
     def _ground(self, base: str) -> Ground:
         return Ground(self._workspace, self._task.request.repository, base)

@@ -3,6 +3,7 @@ digest of all that decided it; an entry for anything else is stale, and dropped.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -63,8 +64,9 @@ class Shelf:
             log.warning("the test command found for %s is not kept: %s", repository, error.strerror)
 
     def drop(self, repository: str) -> None:
-        """Forget it."""
-        self._place(repository).unlink(missing_ok=True)
+        """Forget it, where there is one."""
+        with contextlib.suppress(OSError):
+            self._place(repository).unlink(missing_ok=True)
 
     def _place(self, repository: str) -> Path:
         return self._folder / f"{hashlib.sha256(repository.encode()).hexdigest()[:32]}.json"

@@ -106,6 +106,9 @@ def _of_test(test: ast.expr) -> Check:  # noqa: C901, PLR0911  one line a kind o
             )
         case ast.Call() if called(test) in {"all", "any"}:
             return Check(BOUNDED, words(test))
+        case ast.IfExp(body=body, orelse=orelse):
+            parts = [_of_test(body), _of_test(orelse)]
+            return Check(NOTHING if min(each.strength for each in parts) == NOTHING else VAGUE, words(test))
         case ast.NamedExpr(value=value):
             return _of_test(value)
     return Check(VAGUE, words(test))

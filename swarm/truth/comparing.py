@@ -5,31 +5,48 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from swarm.truth.finding import finding
 from swarm.truth.python import FileFacts, TestFacts
-from swarm.types import Weakened, WeakenedKind
+from swarm.types import Weakened
 
 
 def compared(path: str, before: FileFacts, after: FileFacts, elsewhere: frozenset[str]) -> Iterator[Weakened]:
     """Findings of a file that is there before and after. ``elsewhere`` are digests of tests that are new anywhere: a
     test that only moved or has another name is not missed."""
     if after.skip and after.skip != before.skip:
-        yield _found("skipped", path, f"the whole file is skipped: {after.skip}")
+        yield finding("skipped", path, f"the whole file is skipped: {after.skip}")
     if after.exits and after.exits != before.exits:
-        yield _found("exit", path, f"importing it ends the run: {after.exits}")
+        yield finding("exit", path, f"importing it ends the run: {after.exits}")
     if new := sorted(after.patches - before.patches):
-        yield _found("patched", path, f"importing it replaces {_some(new)}")
+        yield finding("patched", path, f"importing it replaces {_some(new)}")
     for name, facts in before.functions.items():
         if (now := after.functions.get(name)) is not None:
             yield from _of_test(path, name, facts, now)
         elif name in before.tests and facts.body not in elsewhere:
-            yield _found("deleted", path, "this test is gone", name)
+            yield finding("deleted", path, "this test is gone", name)
+    yield from added(path, {name: facts for name, facts in after.functions.items() if name not in before.functions})
+
+
+def added(path: str, functions: Mapping[str, TestFacts]) -> Iterator[Weakened]:
+    """Findings of functions that are new and run around tests that were there: fixtures, set-ups, own assertions."""
+    for name, facts in functions.items():
+        if not facts.always:
+            continue
+        if name.rpartition(".")[2].startswith("assert"):
+            yield finding("patched", path, "it takes the place of an assertion", name)
+        if facts.skip:
+            yield finding("skipped", path, f"around every test it runs {facts.skip}", name)
+        if facts.exits:
+            yield finding("exit", path, f"around every test it runs {facts.exits}", name)
+        if facts.patches:
+            yield finding("patched", path, f"around every test it replaces {_some(sorted(facts.patches))}", name)
 
 
 def gone(path: str, before: FileFacts, elsewhere: frozenset[str]) -> Iterator[Weakened]:
     """Findings of a file that is there no more."""
     lost = [name for name, facts in before.tests.items() if facts.body not in elsewhere]
     if lost:
-        yield _found("deleted", path, f"the file is gone with its tests: {_some(lost)}")
+        yield finding("deleted", path, f"the file is gone with its tests: {_some(lost)}")
 
 
 def digests(files: Mapping[str, tuple[FileFacts | None, FileFacts | None]]) -> frozenset[str]:
@@ -45,20 +62,20 @@ def digests(files: Mapping[str, tuple[FileFacts | None, FileFacts | None]]) -> f
 
 def _of_test(path: str, name: str, before: TestFacts, after: TestFacts) -> Iterator[Weakened]:
     if after.skip and after.skip != before.skip:
-        yield _found("skipped", path, f"it is skipped, or may fail, now: {after.skip}", name)
+        yield finding("skipped", path, f"it is skipped, or may fail, now: {after.skip}", name)
     if after.exits and after.exits != before.exits:
-        yield _found("exit", path, f"it ends the run: {after.exits}", name)
+        yield finding("exit", path, f"it ends the run: {after.exits}", name)
     if new := sorted(after.patches - before.patches):
-        yield _found("patched", path, f"it replaces {_some(new)}", name)
+        yield finding("patched", path, f"it replaces {_some(new)}", name)
     yield from _of_checks(path, name, before, after)
     if after.cases < before.cases:
-        yield _found("fewer", path, f"it has {after.cases} cases and had {before.cases}", name)
+        yield finding("fewer", path, f"it has {after.cases} cases and had {before.cases}", name)
     for key, number in after.numbers.items():
         if key in before.numbers and number > before.numbers[key]:
             words = f"{key} was {abs(before.numbers[key]):g} and is {abs(number):g}"
-            yield _found("loosened", path, words, name)
+            yield finding("loosened", path, words, name)
         elif key not in before.numbers and key in {"reruns", "max_runs"}:
-            yield _found("loosened", path, f"it is run again until it passes: {key}={number:g}", name)
+            yield finding("loosened", path, f"it is run again until it passes: {key}={number:g}", name)
 
 
 def _of_checks(path: str, name: str, before: TestFacts, after: TestFacts) -> Iterator[Weakened]:
@@ -66,16 +83,18 @@ def _of_checks(path: str, name: str, before: TestFacts, after: TestFacts) -> Ite
     old, new = before.checks, after.checks
     if old and not new:
         idle = ": what is left can never fail" if after.idle > before.idle else ""
-        yield _found("emptied", path, f"it asserts nothing any more{idle}", name)
+        yield finding("emptied", path, f"it asserts nothing any more{idle}", name)
     elif len(new) < len(old):
         idle = ", and some that can never fail" if after.idle > before.idle else ""
-        yield _found("fewer", path, f"it has {len(new)} assertions{idle} and had {len(old)}", name)
+        yield finding("fewer", path, f"it has {len(new)} assertions{idle} and had {len(old)}", name)
     elif sum(each.strength for each in new) < sum(each.strength for each in old) and len(new) == len(old):
-        yield _found("loosened", path, "it asserts less than it did", name)
+        yield finding("loosened", path, "it asserts less than it did", name)
+    elif before.calls and not after.calls:
+        yield finding("emptied", path, "it calls nothing any more that it could be a test of", name)
     elif after.idle > before.idle:
-        yield _found("emptied", path, "it has new assertions that can never fail", name)
+        yield finding("emptied", path, "it has new assertions that can never fail", name)
     for subject, was, now in _other_wants(before, after):
-        yield _found("expectation", path, f"{subject} {now}, and was {was}", name)
+        yield finding("expectation", path, f"{subject} {now}, and was {was}", name)
 
 
 def _other_wants(before: TestFacts, after: TestFacts) -> Iterator[tuple[str, str, str]]:
@@ -88,10 +107,6 @@ def _other_wants(before: TestFacts, after: TestFacts) -> Iterator[tuple[str, str
         if other is not None and wanted and other[1]:
             come.remove(other)
             yield subject, wanted, other[1]
-
-
-def _found(kind: WeakenedKind, path: str, text: str, test: str = "") -> Weakened:
-    return Weakened(kind=kind, path=path[:4096], test=test[:500], text=text[:300])
 
 
 def _some(names: list[str], most: int = 3) -> str:

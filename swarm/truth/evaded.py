@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from swarm.truth.asserting import called, words
+from swarm.truth.finding import finding
 from swarm.truth.python import Function, exits_of, parsed
 from swarm.types import Weakened
 
@@ -26,10 +27,10 @@ def evaded(path: str, before: bytes | None, after: bytes) -> Iterator[Weakened]:
     was = parsed(before) if before else None
     old = frozenset(_signs(was)) if was else frozenset()
     for text in sorted(set(_signs(now)) - old):
-        yield Weakened(kind="evaded", path=path[:4096], text=text[:300])
+        yield finding("evaded", path, text)
     ends = exits_of(_outside_main(now))
     if ends and ends != (exits_of(_outside_main(was)) if was else ""):
-        yield Weakened(kind="exit", path=path[:4096], text=f"importing it ends the run: {ends}")
+        yield finding("exit", path, f"importing it ends the run: {ends}")
 
 
 def _signs(tree: ast.Module) -> Iterator[str]:

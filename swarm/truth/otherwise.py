@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from swarm.truth.finding import finding
 from swarm.truth.python import LIMIT
-from swarm.types import Weakened, WeakenedKind
+from swarm.types import Weakened
 
 _ENDINGS = (
     "js jsx ts tsx mjs cjs mts cts go rs java kt kts scala groovy rb php cs fs swift c cc cpp cxx h hpp ex exs dart "
@@ -80,11 +81,11 @@ def compared(path: str, before: bytes, after: bytes | None) -> Iterator[Weakened
     old = counted(path, before)
     if after is None:
         if old is None or old.tests or old.checks:
-            yield _found("deleted", path, f"the file is gone with its {old.tests if old else 'many'} tests")
+            yield finding("deleted", path, f"the file is gone with its {old.tests if old else 'many'} tests")
         return
     new = counted(path, after)
     if old is None or new is None:
-        yield _found("unread", path, f"it was changed, and is larger than the {LIMIT} bytes that are compared")
+        yield finding("unread", path, f"it was changed, and is larger than the {LIMIT} bytes that are compared")
         return
     yield from _differences(path, old, new)
 
@@ -96,19 +97,19 @@ def stored(path: str) -> bool:
 
 def _differences(path: str, old: Counts, new: Counts) -> Iterator[Weakened]:
     if new.skips > old.skips:
-        yield _found("skipped", path, f"{new.skips - old.skips} more of its tests are skipped, or may fail")
+        yield finding("skipped", path, f"{new.skips - old.skips} more of its tests are skipped, or may fail")
     if new.only > old.only:
-        yield _found("steered", path, "some of its tests are singled out, so that the others do not run")
+        yield finding("steered", path, "some of its tests are singled out, so that the others do not run")
     if new.exits > old.exits:
-        yield _found("exit", path, "it ends the run in a new place")
+        yield finding("exit", path, "it ends the run in a new place")
     if new.tests < old.tests:
         lost = sorted(old.names - new.names)
         names = f": {', '.join(lost[:3])}" + (f" and {len(lost) - 3} more" if len(lost) > 3 else "") if lost else ""
-        yield _found("deleted", path, f"it has {new.tests} tests and had {old.tests}{names}")
+        yield finding("deleted", path, f"it has {new.tests} tests and had {old.tests}{names}")
     elif new.checks < old.checks:
-        yield _found("fewer", path, f"it has {new.checks} assertions and had {old.checks}")
+        yield finding("fewer", path, f"it has {new.checks} assertions and had {old.checks}")
     if new.idle > old.idle:
-        yield _found("emptied", path, "it has new assertions that can never fail")
+        yield finding("emptied", path, "it has new assertions that can never fail")
 
 
 def _bare(text: str, line: str) -> str:
@@ -127,7 +128,3 @@ def _without_blocks(text: str) -> str:
             return "".join(out)
         place = end + 2
     return "".join(out) + text[place:]
-
-
-def _found(kind: WeakenedKind, path: str, text: str) -> Weakened:
-    return Weakened(kind=kind, path=path[:4096], text=text[:300])

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from swarm.truth.asserting import NOTHING, Check, called, of_assert, of_call, words
 
+_PARSING = threading.Lock()  # over what Python warns of in a file, which is switched off for all threads at once
 LIMIT = 256 * 1024  # bytes of a file that is read; parsing one takes a second at worst
 
 _SKIPS = frozenset({"skip", "skipif", "skipIf", "skipUnless", "xfail", "expectedFailure", "SkipTest", "importorskip"})
@@ -20,6 +24,7 @@ _EXITS = frozenset({"exit", "_exit", "quit", "abort", "kill"})
 _SWALLOW = frozenset({"Exception", "BaseException", "AssertionError"})
 _LOOSER_UP = frozenset({"timeout", "abs", "rel", "atol", "rtol", "delta", "tolerance", "eps", "reruns", "max_runs"})
 _LOOSER_DOWN = frozenset({"places", "decimal", "significant", "max_examples"})
+_AROUND = re.compile(r"(set_?up|tear_?down)(_?(class|module|method|function))?|load_tests|asyncSetUp", re.IGNORECASE)
 _PATCHES = frozenset({"patch", "setattr", "setitem", "object", "multiple"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -30,6 +35,7 @@ class TestFacts:
     """One function of a test file. ``body`` is a digest of what it does, whatever it is called.
 
     ``idle`` are assertions that can never fail, or whose failure is swallowed; ``cases`` are literal parameter sets.
+    ``calls`` says whether it calls anything but assertions, ``always`` whether it runs around every test.
     """
 
     __test__ = False
@@ -40,6 +46,8 @@ class TestFacts:
     exits: str = ""
     cases: int = 0
     patches: frozenset[str] = frozenset()
+    calls: bool = False
+    always: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict)
     body: str = ""
 
@@ -76,10 +84,13 @@ def parsed(source: bytes) -> ast.Module | None:
     """The syntax tree of a file of at most LIMIT bytes; None for anything else."""
     if len(source) > LIMIT:
         return None
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    text = source.decode("utf-8-sig", "replace")  # a codec that the file names could take as long as it likes
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def exits_of(nodes: list[ast.stmt]) -> str:
@@ -105,8 +116,12 @@ def _functions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, Functio
             yield prefix + node.name, node
         elif isinstance(node, ast.ClassDef) and prefix.count(".") < 3:
             yield from _functions(node.body, f"{prefix}{node.name}.")
-        elif isinstance(node, ast.If | ast.Try):
+        elif isinstance(node, ast.Try) or (isinstance(node, ast.If) and not _never(node.test)):
             yield from _functions(node.body, prefix)
+
+
+def _never(test: ast.expr) -> bool:
+    return isinstance(test, ast.Constant) and not test.value
 
 
 def _facts(node: Function, helpers: frozenset[str], marks: list[ast.expr]) -> TestFacts:
@@ -124,9 +139,17 @@ def _facts(node: Function, helpers: frozenset[str], marks: list[ast.expr]) -> Te
         exits=exits_of(live),
         cases=_cases(node.decorator_list),
         patches=_patches([*node.body]) | _patched_by(node.decorator_list),
+        calls=any(isinstance(each, ast.Call) and of_call(each) is None for each in inside),
+        always=_always(node),
         numbers=_numbers(node),
         body=_digest(node.body),
     )
+
+
+def _always(node: Function) -> bool:
+    """Whether a function runs around every test of its file or class, or takes an assertion's place."""
+    auto = any("autouse=True" in words(each) for each in node.decorator_list)
+    return auto or bool(_AROUND.fullmatch(node.name)) or node.name.startswith("assert")
 
 
 def _alive(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -153,6 +176,8 @@ def _walked(node: ast.AST) -> Iterator[ast.AST]:
             case ast.If():
                 todo += [current.test, *_alive(current.body), *_alive(current.orelse)]
             case ast.While(test=ast.Constant(value=value)) if not value:
+                todo += current.orelse
+            case ast.For(iter=ast.List(elts=[]) | ast.Tuple(elts=[])):
                 todo += current.orelse
             case _:
                 todo += ast.iter_child_nodes(current)
@@ -197,6 +222,8 @@ def _module_skip(loose: list[ast.stmt]) -> str:
             marks = statement.value.elts if isinstance(statement.value, ast.List | ast.Tuple) else [statement.value]
             if found := _skip(marks):
                 return found
+        if isinstance(statement, ast.Assign) and words(statement) == "__test__ = False":
+            return words(statement)
     return _called_skip(loose)
 
 

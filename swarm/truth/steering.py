@@ -12,8 +12,9 @@ from typing import Any
 
 from swarm.evidence import named_in
 from swarm.truth.asserting import words
+from swarm.truth.finding import finding
 from swarm.truth.python import Function, exits_of, parsed
-from swarm.types import Weakened, WeakenedKind
+from swarm.types import Weakened
 
 SETTINGS = 64 * 1024  # bytes of a settings file; reading TOML takes a second at worst
 _INI = frozenset({"pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", ".coveragerc"})
@@ -55,32 +56,31 @@ def steered(path: str, before: bytes | None, after: bytes | None, command: str) 
     elif name in _INI | _TOML or name == "package.json":
         yield from _of_settings(path, before, after)
     elif name in _CUSTOM or (path.split("/", maxsplit=1)[0].removesuffix(".py") in _SHADOWS and before is None):
-        yield _found(path, "it is loaded in the place of a part of the test runner, or before it")
+        yield finding("steered", path, "it is loaded in the place of a part of the test runner, or before it")
     elif _RUNNER_FILE.search(name):
-        yield _found(path, f"settings of the test runner were {_how(before, after)}")
+        yield finding("steered", path, f"settings of the test runner were {_how(before, after)}")
     if path in named_in(command) and name not in _INI | _TOML:
-        yield _found(path, f"the test command names it, and it was {_how(before, after)}")
+        yield finding("steered", path, f"the test command names it, and it was {_how(before, after)}")
     for program, file in _STARTED_BY.items():
         if re.search(rf"\b{program}\b", command) and file.match(name):
-            yield _found(path, f"the test command runs {program}, and this was {_how(before, after)}")
+            yield finding("steered", path, f"the test command runs {program}, and this was {_how(before, after)}")
 
 
 def _of_conftest(path: str, before: bytes | None, after: bytes | None) -> Iterator[Weakened]:
     if after is None:
-        yield _found(path, "it is gone")
+        yield finding("steered", path, "it is gone")
         return
     now, was = parsed(after), parsed(before or b"")
     if now is None:
-        yield _found(path, "it cannot be read", "unread")
+        yield finding("unread", path, "it cannot be read")
         return
     old = _pieces(was) if was else {}
     for name, source in _pieces(now).items():
         if old.get(name) != source and (_HOOK.fullmatch(name) or name in _IGNORES):
-            yield _found(
-                path, f"{name} was {'changed' if name in old else 'added'}: it decides which tests run or count"
-            )
+            how = "changed" if name in old else "added"
+            yield finding("steered", path, f"{name} was {how}: it decides which tests run or count")
     if (ends := exits_of(now.body)) and ends != exits_of(was.body if was else []):
-        yield _found(path, f"importing it ends the run: {ends}", "exit")
+        yield finding("exit", path, f"importing it ends the run: {ends}")
 
 
 def _pieces(tree: ast.Module) -> dict[str, str]:
@@ -104,7 +104,7 @@ def _source(node: ast.AST) -> str:
 def _of_settings(path: str, before: bytes | None, after: bytes | None) -> Iterator[Weakened]:
     old, new = _settings(path, before), _settings(path, after)
     if new is None or old is None:
-        yield _found(path, "it cannot be read", "unread")
+        yield finding("unread", path, "it cannot be read")
         return
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key), new.get(key)
@@ -113,9 +113,9 @@ def _of_settings(path: str, before: bytes | None, after: bytes | None) -> Iterat
         sign = _LOOSER.get(key.rpartition(".")[2], 0)
         if sign and _number(was) is not None and _number(now) is not None:
             if sign * (_number(now) or 0.0) > sign * (_number(was) or 0.0):
-                yield _found(path, f"{key} was {was} and is {now}", "loosened")
+                yield finding("loosened", path, f"{key} was {was} and is {now}")
             continue
-        yield _found(path, f"{key} is {_short(now)} and was {_short(was)}")
+        yield finding("steered", path, f"{key} is {_short(now)} and was {_short(was)}")
 
 
 def _settings(path: str, data: bytes | None) -> dict[str, Any] | None:
@@ -179,7 +179,3 @@ def _short(value: Any) -> str:
 
 def _how(before: bytes | None, after: bytes | None) -> str:
     return "added" if before is None else "deleted" if after is None else "changed"
-
-
-def _found(path: str, text: str, kind: WeakenedKind = "steered") -> Weakened:
-    return Weakened(kind=kind, path=path[:4096], text=text[:300])

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from swarm.evidence import is_test_file
 from swarm.truth import comparing, evaded, otherwise, steering
+from swarm.truth.finding import finding
 from swarm.truth.python import LIMIT, FileFacts, read_python
 from swarm.types import Weakened
 
@@ -42,7 +42,7 @@ def weakened(changes: Mapping[str, Change], command: str) -> tuple[Weakened, ...
 
     What a hostile change holds may take a processor some seconds: call it in a thread.
     """
-    looked, left = _bounded(changes)
+    looked, left = _bounded(changes, command)
     facts = {path: _facts(change) for path, change in looked.items() if path.endswith(".py") and tests(path, command)}
     moved = comparing.digests(facts)
     found = [
@@ -52,16 +52,14 @@ def weakened(changes: Mapping[str, Change], command: str) -> tuple[Weakened, ...
     ]
     if left:
         names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
-        found.append(
-            Weakened(kind="unread", path=left[0][:4096], text=f"too much was changed to compare it: {names}"[:300])
-        )
+        found.append(finding("unread", left[0], f"too much was changed to compare it: {names}"))
     return tuple(dict.fromkeys(found))[:MOST]
 
 
 def relevant(files: Iterable[str], command: str) -> tuple[str, ...]:
-    """Of changed files, those whose content says anything about tests; FILES and one more at most."""
-    found = (path for path in sorted(files) if path.endswith(".py") or tests(path, command) or otherwise.stored(path))
-    return tuple(islice(found, FILES + 1))
+    """Of changed files, those whose content says anything about tests, tests first; FILES and one more at most."""
+    found = (path for path in files if path.endswith(".py") or tests(path, command) or otherwise.stored(path))
+    return tuple(sorted(found, key=lambda path: (not tests(path, command), path))[: FILES + 1])
 
 
 def tests(path: str, command: str) -> bool:
@@ -80,7 +78,7 @@ def _of_file(path: str, change: Change, facts: Facts, moved: frozenset[str], com
         yield from otherwise.compared(path, before, after) if tests(path, command) else ()
     elif before is not None and (otherwise.stored(path) or _beside_tests(path, command)):
         how = "deleted" if after is None else "changed"
-        yield Weakened(kind="expectation", path=path[:4096], text=f"tests compare with it, and it was {how}")
+        yield finding("expectation", path, f"tests compare with it, and it was {how}")
 
 
 def _of_python(path: str, change: Change, facts: Facts, moved: frozenset[str]) -> Iterator[Weakened]:
@@ -92,12 +90,19 @@ def _of_python(path: str, change: Change, facts: Facts, moved: frozenset[str]) -
     elif (change.before is not None and before is None) or (change.after is not None and after is None):
         large = max(len(change.before or b""), len(change.after or b"")) > LIMIT
         words = f"it is larger than the {LIMIT} bytes that are compared" if large else "it cannot be read as Python"
-        yield Weakened(kind="unread", path=path[:4096], text=words)
-    elif after is not None and after.exits:
-        yield Weakened(kind="exit", path=path[:4096], text=f"importing it ends the run: {after.exits}"[:300])
-    elif after is not None and after.patches:
+        yield finding("unread", path, words)
+    elif after is not None:
+        yield from _of_new(path, after)
+
+
+def _of_new(path: str, after: FileFacts) -> Iterator[Weakened]:
+    if path.rpartition("/")[2] == "conftest.py":
+        yield from comparing.added(path, after.functions)
+    if after.exits:
+        yield finding("exit", path, f"importing it ends the run: {after.exits}")
+    if after.patches:
         names = ", ".join(sorted(after.patches)[:3])
-        yield Weakened(kind="patched", path=path[:4096], text=f"importing it replaces {names}"[:300])
+        yield finding("patched", path, f"importing it replaces {names}")
 
 
 def _facts(change: Change) -> Facts:
@@ -112,11 +117,11 @@ def _beside_tests(path: str, command: str) -> bool:
     return "/" in path and not otherwise.CODE.search(path) and is_test_file(f"{path.rpartition('/')[0]}/x", command)
 
 
-def _bounded(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[str]]:
+def _bounded(changes: Mapping[str, Change], command: str) -> tuple[dict[str, Change], list[str]]:
     """The changes that are looked at, and paths of the others."""
     looked: dict[str, Change] = {}
     left, room = [], TOTAL
-    for path in sorted(changes):
+    for path in sorted(changes, key=lambda path: (not tests(path, command), path)):
         size = sum(len(data) for data in (changes[path].before, changes[path].after) if data is not None)
         if len(looked) >= FILES or size > room:
             left.append(path)

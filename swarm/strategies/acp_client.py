@@ -32,8 +32,8 @@ FILE = 4 * 1024 * 1024  # bytes of a file that it may read at once
 LINE = 380  # characters of one line that is told
 NONSENSE = 200  # lines that are no message, after which it is not listened to any more
 BEGIN = 120.0  # seconds for an answer before the task is told
-LAST = 6.0  # seconds from a cancel to the end, and before the end of the time
-LOOK = 1.5  # seconds between two looks at what is left of the budget
+LAST = 5.0  # seconds from a cancel to the end, and before the end of the time
+LOOK = 3.0  # seconds between two looks at what is left of the budget
 DONE, BROKEN, STOPPED, CANCELLED, MISSING = 0, 1, 3, 4, 127
 NO_METHOD, BAD_PARAMS, AUTH = -32601, -32602, -32000
 _SPENT = re.compile(r"(?<![\d.])0(?:\.0+)? [a-z]")  # of "left: 0 turns, 12 tokens": something is
@@ -255,6 +255,8 @@ class Client:
         path = Path(told).resolve()
         if self._root not in path.parents:
             raise ValueError(f"{told} is not in the checkout")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{told} is no ordinary file")
         return path
 
     def _told(self, message: Json) -> None:

@@ -74,9 +74,12 @@ def works(prompt: str) -> None:
 def outside(prompt: str) -> None:
     """Asks for what is not in the checkout, and for what is not offered."""
     Path("link").symlink_to("/etc")
+    os.mkfifo("pipe")
     tried = [
         asked("fs/read_text_file", path="/etc/hostname"),
         asked("fs/read_text_file", path="calc.py"),
+        asked("fs/read_text_file", path=str(Path("pipe").absolute())),
+        asked("fs/write_text_file", path=str(Path("pipe").absolute()), content="x"),
         asked("fs/read_text_file", path=str(Path("link").absolute() / "hostname")),
         asked("fs/write_text_file", path=str(Path().absolute() / ".." / "out.txt"), content="x"),
         asked("fs/write_text_file", path=str(Path("a").absolute()), content=7),

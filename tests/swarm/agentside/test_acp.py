@@ -50,7 +50,7 @@ async def test_what_is_not_in_the_checkout_is_neither_read_nor_written_for_it(be
     async with bench() as here:
         assert (await run(here, "outside")).ending == "finished"
         *refused, permission = json.loads(here.text("tried.json"))
-        assert [one["error"]["code"] for one in refused] == [-32602] * 5 + [-32601]
+        assert [one["error"]["code"] for one in refused] == [-32602] * 7 + [-32601]
         assert permission["result"]["outcome"] == {"outcome": "cancelled"}
         assert not (here.sandbox.work.parent / "out.txt").exists()
 

@@ -70,7 +70,8 @@ class Parts:
     ``agent_setup`` gives the commands that install the one which a strategy is. ``stall`` is after how many seconds
     without a sign of life an attempt is stuck, ``delivery`` for how many one waits for a broker that is away.
     ``prices`` is what model calls cost, ``clock`` what the wall clock of budgets is read from. ``briefer`` tells what a
-    repository says of itself and finds test commands; ``ladder`` are the tiers, the weakest first. ``manners`` are what is set for models.
+    repository says of itself and finds test commands; ``ladder`` are the tiers, the weakest first. ``manners`` are what
+    is set for models.
     """
 
     rooms: Rooms

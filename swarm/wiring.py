@@ -50,6 +50,7 @@ from swarm.coordinator import Coordinator
 from swarm.delivery import BrokerClient
 from swarm.engine import DbosEngine
 from swarm.errors import BrokerError, StoreError
+from swarm.evaluation.sets.places import places
 from swarm.evaluation.trying import Means as Trials
 from swarm.followup import Followup
 from swarm.knowledge.briefing import Briefer
@@ -450,6 +451,7 @@ async def evaluating(
             ladder=acceptance.ladder(here) if climb else (),
             manners=here.models,
             note=(lambda session, failed: tiers.note(session, failed_check=failed)) if tiers else unnoted,
+            unseen=places(),
         )
 
 

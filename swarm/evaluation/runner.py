@@ -97,6 +97,7 @@ class Runner:
             self._ready = {case: _Ready(left=count) for case, count in counts.items()}
             for left in self._folder.path.glob(f"{_SCRATCH}*"):  # by a life that was killed
                 shutil.rmtree(left, ignore_errors=True)
+            await self._means.insist_unseen()
             with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._folder.path) as scratch:
                 return await self._all(iter(waiting), Path(scratch))
 

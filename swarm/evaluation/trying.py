@@ -14,7 +14,7 @@ from sandbox.errors import WorkspaceError
 from sandbox.images.prepare import Prepared
 from sandbox.images.setup import SetUp
 from sandbox.trees.workspace import Workspace
-from sandbox.types import SandboxSpec, SealedTree
+from sandbox.types import Command, SandboxSpec, SealedTree
 from swarm.agents import agent_of
 from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.prices import Prices
@@ -44,7 +44,8 @@ _WORDS = 1000  # characters of a reason or a summary
 class Means:
     """What tries are made with. ``repositories`` is filled by cases: how the sandboxes of each are made.
 
-    ``pool`` is None where no way asks a model. ``ladder`` are tiers that a strategy may ask beside its own.
+    ``pool`` is None where no way asks a model. ``ladder`` are tiers that a strategy may ask beside its own. ``unseen``
+    are places of this machine with hidden tests in them, which no sandbox may see.
     """
 
     rooms: Rooms
@@ -58,12 +59,25 @@ class Means:
     ladder: tuple[str, ...] = ()
     manners: Mapping[str, Manners] = field(default_factory=dict)
     note: Callable[[str, bool], None] = unnoted
+    unseen: tuple[Path, ...] = ()
     clock: Callable[[], float] = time.time
 
     @property
     def limit(self) -> int:
         """Bytes of new content that a sealed tree may hold."""
         return min(self.spec.limits.disk, SAVE_LIMIT)
+
+    async def insist_unseen(self) -> None:
+        """Raises EvaluationError where a sandbox sees what only the judge may know: a system's folder is in it."""
+        if not self.unseen:
+            return
+        async with self.rooms.backend.open(self.spec.model_copy(update={"labels": {"kind": "check"}})) as sandbox:
+            for path in self.unseen:
+                if (await sandbox.run(Command(argv=("test", "-e", str(path))))).exit_code == 0:
+                    raise EvaluationError(
+                        f"agents would see the hidden tests: {path} is part of the sandboxes' system",
+                        "install agent-swarm into a virtual environment outside of it, or give sandbox.image",
+                    )
 
 
 @dataclass(frozen=True)

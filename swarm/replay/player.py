@@ -1,7 +1,8 @@
 """Plays one life of a recorded attempt: answers as they were, times as they were, every line held against the record.
 
-Of what went on at the same time (samples, and tests of candidates) each line waits for its turn, so that a search ends
-with what it ended with, however fast this machine is.
+Of what went on at the same time (samples, tests of candidates, tries beside one another) each line waits for its turn,
+so that a search ends with what it ended with, however fast this machine is. Parts of the work are told apart by the
+name that their lines and sessions carry.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Traits, Usage
@@ -22,6 +24,7 @@ from swarm.replay import compare
 from swarm.replay.compare import Difference
 from swarm.replay.record import Life, at_once, in_turn, native, traits
 from swarm.store.journal import encode
+from swarm.strategies.parts import BEGUN
 from swarm.types import Budget, Spent, Step, TaskMessage
 
 PATIENCE = 120.0  # seconds without any progress after which a line that others wait for is given up
@@ -55,8 +58,11 @@ class Player:
             if step.kind == "model_call":
                 self._samples[str(step.data.get("request"))].append(step)
         self._saves = _saves(life)
-        self._talk = history.rebuild(life.past)
-        self._known: set[int] = set()
+        self._talks: dict[str, history.Past | None] = {}
+        self._known: dict[str, set[int]] = defaultdict(set)
+        self._beside = beside(self._turns)
+        self._part: ContextVar[str] = ContextVar("part", default="")
+        self._costs: dict[int, tuple[Reply, float]] = {}
         self.differences: list[Difference] = []
         self.trees: list[tuple[int, str, str]] = []
 
@@ -79,18 +85,19 @@ class Player:
 
     async def chat(self, request: ChatRequest) -> Reply:
         """The recorded answer. Raises ContextOverflowError where that was the answer, and ReplayStopped."""
-        if request.json_schema is not None:
+        if request.n > 1:  # a search samples, a conversation never does
             return await self._sampled(request)
+        self._part.set(request.session.partition("~")[2])
         step = self._next()
         if step is None:
-            raise ReplayStopped
+            return await self._called_off()
         self._compare_request(step, request)
         if step.data.get("about") in recording.NO_ANSWER:
             raise recording.error_of(step.data)
         if step.kind != "model_call":
             self._tell(step, "order", f"{step.kind} {str(step.data.get('text', ''))[:200]}", "a model was asked")
             raise ReplayStopped("a model is asked where the record goes on with something else")
-        return _reply(step, (recording.choice_of(step.data),))
+        return self._answered(step, (recording.choice_of(step.data),))
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """The recorded answer, once it is its turn. Raises ReplayStopped where there never was any."""
@@ -115,7 +122,10 @@ class Player:
     async def inbox(self, after: int) -> tuple[TaskMessage, ...]:  # noqa: ARG002
         """What people had said by now."""
         found = []
+        part = self._part.get() if self._beside else None
         for step in self._turns[self._turn :]:
+            if part is not None and _part(step.data) != part:
+                continue
             if step.kind != "message":
                 break
             said = {key: step.data[key] for key in ("author", "text", "seq")}
@@ -125,12 +135,16 @@ class Player:
     async def record(self, kind: str, data: dict[str, Any]) -> None:
         """Hold a line against the record. Raises ReplayStopped where it goes on with another one, or ends."""
         kept = json.loads(encode(data))
-        before = len(self._talk.messages) if self._talk else 0
-        self._talk = history.after(self._talk, kept)
+        part = _part(kept)
+        self._part.set(part)
+        talk = self._talks[part] if part in self._talks else history.rebuild(self._conversation(part, None))
+        before = len(talk.messages) if talk else 0
+        self._talks[part] = history.after(talk, kept)
         if at_once(kind, kept):
             await self._take_turn(kind, kept)
         elif in_turn(kind, kept):
-            self._follow(kind, kept, before)
+            await self._due(part)
+            await self._follow(kind, kept, before)
 
     async def save(self) -> None:
         """Seal, and hold the tree against the one that was kept at this place."""
@@ -152,10 +166,9 @@ class Player:
         """A ledger that counts as it was counted."""
         return _PlayedLedger(self, budget, before, own)
 
-    def money(self) -> float:
-        """What the call that is answered now had cost."""
-        step = self._next()
-        return float(step.data.get("money", 0.0)) if step is not None and step.kind == "model_call" else 0.0
+    def money(self, call: Counted) -> float:
+        """What a call that was answered here had cost."""
+        return self._costs.pop(id(call), (None, 0.0))[1]
 
     def notice(self) -> Notice | None:
         """What the line that is written next told of the budget."""
@@ -172,22 +185,49 @@ class Player:
     # Machinery
 
     def _next(self) -> Step | None:
-        return self._turns[self._turn] if self._turn < len(self._turns) else None
+        """The line that is next in turn; where parts go on beside one another, the next of the one that asks."""
+        ahead = self._turns[self._turn :] if self._beside else self._turns[self._turn : self._turn + 1]
+        return next((step for step in ahead if not self._beside or _part(step.data) == self._part.get()), None)
+
+    async def _due(self, part: str) -> None:
+        """Wait until this part's line is the next of all. Raises ReplayStopped where the others never come."""
+        if not self._beside:
+            return
+
+        def due() -> bool:
+            return self._turn == len(self._turns) or _part(self._turns[self._turn].data) == part
+
+        async with self._moved:
+            try:
+                await asyncio.wait_for(self._moved.wait_for(due), self._patience)
+            except TimeoutError:
+                raise ReplayStopped(f"{part or 'the whole'} waits for a line that never comes") from None
+
+    async def _called_off(self) -> Reply:
+        """Where the record holds no more of this: it was called off then, so it is waited for that. Raises
+        ReplayStopped."""
+        if self._beside and not self.over:
+            await asyncio.sleep(self._patience)
+            raise ReplayStopped("a model is asked what the record never asked")
+        raise ReplayStopped
 
     def _next_of_many(self) -> Step | None:
         return self._many[self._one] if self._one < len(self._many) else None
 
-    def _follow(self, kind: str, data: Mapping[str, Any], before: int) -> None:
+    async def _follow(self, kind: str, data: Mapping[str, Any], before: int) -> None:
         step = self._next()
         if step is None:
-            raise ReplayStopped
+            await self._called_off()
+            return
         difference = compare.lines(step, kind, data)
         if difference is not None:
             self.differences.append(difference)
             if difference.what == "order":
                 raise ReplayStopped("the work goes on with something else than the record")
-            self._known.add(before)
+            self._known[_part(data)].add(before)
         self._turn += 1
+        async with self._moved:
+            self._moved.notify_all()
 
     async def _take_turn(self, kind: str, data: Mapping[str, Any]) -> None:
         """Wait until the record has this line next; what it never had waits until it is cancelled."""
@@ -228,18 +268,34 @@ class Player:
             raise ReplayStopped("a model is asked what the record never asked")
         step = found.popleft()
         texts = step.data.get("said") or step.data.get("texts") or ()
-        return _reply(step, tuple(Choice(content=str(text)) for text in texts))
+        return self._answered(step, tuple(Choice(content=str(text)) for text in texts))
+
+    def _answered(self, step: Step, choices: tuple[Choice, ...]) -> Reply:
+        reply = _reply(step, choices)
+        self._costs[id(reply)] = reply, float(step.data.get("money", 0.0))
+        return reply
+
+    def _conversation(self, part: str, step: Step | None) -> tuple[Step, ...]:
+        """The lines of a part before a line, or before this life; with those of another part that it went on from."""
+        lines = self._life.past if step is None else (*self._life.past, *self._life.lines)
+        own = [line for line in lines if _part(line.data) == part and (step is None or line.seq < step.seq)]
+        begun = next((n for n in range(len(own) - 1, -1, -1) if own[n].data.get("about") == BEGUN), None)
+        after = own[begun].data.get("after") if begun is not None else None
+        if begun is None or not isinstance(after, dict):
+            return tuple(own)
+        before = self._conversation(str(after["part"]), own[begun])[: int(after["lines"])]
+        return (*before, *own[begun:])
 
     def _compare_request(self, step: Step, request: ChatRequest) -> None:
         if recording.digest(request) == step.data.get("request"):
             return
-        before = [line for line in self._life.lines if line.seq < step.seq]
-        past = history.rebuild((*self._life.past, *before))
+        part = _part(step.data)
+        past = history.rebuild(self._conversation(part, step))
         recorded = past.messages if past else ()
         if tuple(recorded) == request.messages:
             what = "the same messages, with other tools or limits: another version of the program, or other settings"
             self._tell(step, "request", "as recorded", what)
-        self.differences += compare.requests(step, recorded, request.messages, self._known)
+        self.differences += compare.requests(step, recorded, request.messages, self._known[part])
 
     def _tell(self, step: Step, what: compare.What, before: str, after: str) -> None:
         self.differences.append(Difference(step=step.seq, what=what, recorded=before, replayed=after))
@@ -254,11 +310,26 @@ class _PlayedLedger(BudgetLedger):
 
     def bill(self, call: Counted, guess: int = 0) -> Spent:
         """What it had cost."""
-        return super().bill(call, guess).model_copy(update={"money": self._player.money()})
+        return super().bill(call, guess).model_copy(update={"money": self._player.money(call)})
 
     def notice(self, told: int, own: tuple[Gauge, ...] = ()) -> Notice | None:  # noqa: ARG002
         """What was told."""
         return self._player.notice()
+
+
+def beside(lines: Sequence[Step]) -> bool:
+    """Whether parts of the work went on beside one another: one has a line between two lines of another."""
+    seen: list[str] = []
+    for line in lines:
+        name = _part(line.data).partition(".")[0]
+        if name and (not seen or seen[-1] != name):
+            seen.append(name)
+    return len(seen) != len(set(seen))
+
+
+def _part(data: Mapping[str, Any]) -> str:
+    """Which part of the work a line is of; empty for the whole."""
+    return str(data.get("part", ""))
 
 
 def _saves(life: Life) -> dict[int, deque[Step]]:

@@ -19,7 +19,6 @@ from swarm.replay.replayer import Means, Replayer
 from swarm.replay.verdict import Verdict
 from swarm.salvage.shelf import Shelf
 from swarm.strategies.choice import strategy_named
-from swarm.strategies.repair import SampledRepair
 
 MEND = "sed -i 's/min(x, low)/min(x, high)/' clamp.py"
 
@@ -43,7 +42,7 @@ def record(bench: Any) -> Callable[..., Any]:
         shelf = Shelf(bench.folder / "git", bench.store)
         return await recording(bench.store, shelf, Settings(), name)
 
-    bench.strategies = {"agent": Agent(), "sampled_repair": SampledRepair(), **bench.strategies}
+    bench.strategies = {"agent": Agent(), "sampled_repair": strategy_named("sampled_repair"), **bench.strategies}
     return recorded
 
 
@@ -55,7 +54,8 @@ def replay(bench: Any, tmp_path: Path) -> Callable[..., Any]:
     async def replayed(recorded: Recording, objects: bytes, **more: Any) -> Verdict:
         folder = tmp_path / f"replay-{next(count)}"
         folder.mkdir()
-        means = Means(bench.rooms, SandboxSpec(), strategy_named, folder, patience=more.pop("patience", 20.0))
+        named = more.pop("strategy", strategy_named)
+        means = Means(bench.rooms, SandboxSpec(), named, folder, patience=more.pop("patience", 20.0))
         return await Replayer(recorded, means).run(objects)
 
     return replayed

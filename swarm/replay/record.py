@@ -129,7 +129,7 @@ def traits(lines: Sequence[Step], tier: str) -> Traits:
 
 def manners(lines: Iterable[Step]) -> dict[str, Manners]:
     """What was set for models when the conversation began."""
-    told = next((step.data["manners"] for step in lines if "manners" in step.data), {})
+    told: dict[str, Any] = next((step.data["manners"] for step in lines if "manners" in step.data), {})
     return {str(name): Manners.model_validate(one) for name, one in told.items()}
 
 

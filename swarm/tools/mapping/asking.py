@@ -15,17 +15,19 @@ from anyio.lowlevel import RunVar
 from swarm.tools.mapping.definitions import NAME, SIGNATURE, Definition, Source, language_of
 
 SECONDS = 20.0  # for all files
-ONE = 5.0  # for one of them
+ONE = 2.0  # for one of them; no file that people wrote takes a tenth of it
+_START = 5.0  # for a process to load its grammars
 _LINE = 8_000_000  # bytes of one answer
-_TRIES = 4
+_TRIES = 8
 _AT_ONCE = 2  # processes of this one, see `_readers`
 _LIMITER: RunVar[CapacityLimiter] = RunVar("readers")
 Found = dict[str, Source]
 
 
 async def read(files: Mapping[str, bytes], seconds: float = SECONDS) -> Found:
-    """By path. A file that the reader died or hung over is left out, and so are those that there was no time for."""
-    left = [path for path in files if language_of(path)]
+    """By path, small files first. One that the reader died or hung over is left out, and so are those that there was no
+    time for."""
+    left = sorted((path for path in files if language_of(path)), key=lambda path: (len(files[path]), path))
     found: Found = {}
     async with _readers():
         until = time.monotonic() + seconds
@@ -59,7 +61,7 @@ async def _answers(paths: Sequence[str], files: Mapping[str, bytes], until: floa
     answered = 0
     try:
         for path in paths:
-            patience = min(ONE, until - time.monotonic())
+            patience = min(ONE if answered else ONE + _START, until - time.monotonic())
             line = await asyncio.wait_for(process.stdout.readline(), max(0.0, patience))
             if not line:
                 break
@@ -72,6 +74,9 @@ async def _answers(paths: Sequence[str], files: Mapping[str, bytes], until: floa
         await asyncio.gather(feeding, return_exceptions=True)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        with contextlib.suppress(ConnectionError):
+            process.stdin.close()
+            await process.stdin.wait_closed()
         await process.wait()
     return answered
 

@@ -7,6 +7,7 @@ kept between calls, special cases.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from swarm.truth.asserting import called, words
@@ -14,8 +15,11 @@ from swarm.truth.finding import finding
 from swarm.truth.python import Function, exits_of, parsed
 from swarm.types import Weakened
 
-_COMPARISONS = frozenset({"__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "__contains__", "__bool__"})
-_RUNNERS = frozenset({"pytest", "_pytest", "unittest", "nose2", "doctest"})
+_ALWAYS = {"__eq__": True, "__ne__": False, "__contains__": True}
+_RUNNERS = frozenset({"pytest", "_pytest", "unittest", "nose2"})
+_CALLERS = frozenset({"inspect.stack", "inspect.currentframe", "sys._getframe", "currentframe", "_getframe"})
+_HELPER = re.compile(r"test|fixture|bench|mock|stub", re.IGNORECASE)
+_IMPORTS = "it imports a test runner"
 _TOLD = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION", "PYTEST_XDIST_WORKER")
 
 
@@ -26,9 +30,14 @@ def evaded(path: str, before: bytes | None, after: bytes) -> Iterator[Weakened]:
         return
     was = parsed(before) if before else None
     old = frozenset(_signs(was)) if was else frozenset()
+    helper = bool(_HELPER.search(path))
     for text in sorted(set(_signs(now)) - old):
+        if text == _IMPORTS and helper:
+            continue
         yield finding("evaded", path, text)
     ends = exits_of(_outside_main(now))
+    if before is None and "_exit" not in ends:
+        return  # a script of its own, which nothing that was there imports
     if ends and ends != (exits_of(_outside_main(was)) if was else ""):
         yield finding("exit", path, f"importing it ends the run: {ends}")
 
@@ -43,10 +52,10 @@ def _signs(tree: ast.Module) -> Iterator[str]:
             case ast.Compare(left=ast.Constant(value=str() as text), ops=[ast.In() | ast.NotIn()]) if text in _RUNNERS:
                 yield f"it asks whether {text} is loaded"
             case ast.Import(names=names) if any(each.name.partition(".")[0] in _RUNNERS for each in names):
-                yield "it imports a test runner"
+                yield _IMPORTS
             case ast.ImportFrom(module=str() as module) if module.partition(".")[0] in _RUNNERS:
-                yield "it imports a test runner"
-            case ast.Call() if called(node) in {"currentframe", "stack", "_getframe"}:
+                yield _IMPORTS
+            case ast.Call() if words(node.func) in _CALLERS:
                 yield f"it looks at who calls it: {words(node)}"
             case ast.Call() if called(node) == "register" and words(node.func).startswith("atexit"):
                 yield "it runs code when the process ends"
@@ -54,10 +63,10 @@ def _signs(tree: ast.Module) -> Iterator[str]:
 
 def _comparisons(node: ast.ClassDef) -> Iterator[str]:
     for each in node.body:
-        if isinstance(each, Function) and each.name in _COMPARISONS:
+        if isinstance(each, Function) and each.name in _ALWAYS:
             body = [part for part in each.body if not isinstance(part, ast.Expr)]
             match body:
-                case [ast.Return(value=ast.Constant(value=bool() as value))]:
+                case [ast.Return(value=ast.Constant(value=value))] if value is _ALWAYS[each.name]:
                     yield f"{node.name}.{each.name} is always {value}"
 
 

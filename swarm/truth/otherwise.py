@@ -16,16 +16,19 @@ _ENDINGS = (
 )
 CODE = re.compile(rf"\.({'|'.join(_ENDINGS.split())})$")
 _HASH = re.compile(r"\.(rb|sh|bats|ex|exs|pl|t)$")  # languages whose comments begin with #
+_ALONE = r"(?<![.\w$])"  # a word of its own, and no method
 _GROUPS = "(?:it|test|describe|context|suite)"
 _SKIP = re.compile(
-    rf"\b{_GROUPS}\.(?:skip|skipIf|todo|failing|fails|fixme)\b|\bx(?:it|describe|test|context|specify)\s*[(\s'\"]"
+    rf"\b{_GROUPS}\.(?:skip|skipIf|todo|failing|fails|fixme)\b|{_ALONE}x(?:it|describe|test|context|specify)\s{{0,3}}(?:\(\s{{0,3}})?['\"`]"
     r"|@(?:Ignore|Disabled)\b|\b(?:t|b|tb)\.Skip(?:f|Now)?\(|#\[ignore|\[Ignore\b|\bSkip\s*=\s*\"|\bGTEST_SKIP\b"
-    r"|\bDISABLED_\w|\bmarkTest(?:Skipped|Incomplete)\b|\bXCTSkip|@tag\s+:skip|^[ \t]*(?:skip|pending)\b",
-    re.MULTILINE,
+    r"|\bDISABLED_\w|\bmarkTest(?:Skipped|Incomplete)\b|\bXCTSkip|@tag\s+:skip",
 )
-_ONLY = re.compile(rf"\b{_GROUPS}\.only\b|\bf(?:it|describe|context)\s*[(\s'\"]|,\s*:focus\b|\bfocus:\s*true")
+_SKIP_LINE = re.compile(r"^[ \t]*(?:skip|pending)\b", re.MULTILINE)  # of RSpec, minitest, bats
+_ONLY = re.compile(
+    rf"\b{_GROUPS}\.only\b|{_ALONE}f(?:it|describe|context)\s{{0,3}}(?:\(\s{{0,3}})?['\"`]|,\s*:focus\b|\bfocus:\s*true"
+)
 _TEST = re.compile(
-    r"\b(?:it|test|specify)(?:\.each[^\n(]{0,200}\([^\n]{0,200}\))?\s{0,9}\(?\s{0,9}['\"`]|\bfunc\s+(?:Test|Fuzz)\w"
+    rf"{_ALONE}(?:it|test|specify)(?:\.each[^\n(]{{0,200}}\([^\n]{{0,200}}\))?\s{{0,9}}\(?\s{{0,9}}['\"`]|\bfunc\s+(?:Test|Fuzz)\w"
     r"|@(?:Test|ParameterizedTest|RepeatedTest)\b|#\[(?:\w+::)?test\b|\[(?:Fact|Theory|Test|TestMethod|TestCase)\b"
     r"|\bTEST(?:_F|_P|_CASE)?\s*\(|\bfunction\s+test\w|\bdef\s+test_\w|^@test\b",
     re.MULTILINE,
@@ -44,7 +47,7 @@ _EXIT = re.compile(
     re.MULTILINE,
 )
 _NAMED = re.compile(
-    r"\bfunc\s+((?:Test|Fuzz)\w{1,100})|\b(?:it|test|specify)\s{0,9}\(?\s{0,9}(['\"`])([^'\"`\n]{1,120})\2"
+    r"\bfunc\s+((?:Test|Fuzz)\w{1,100})|(?<![.\w$])(?:it|test|specify)\s{0,9}\(?\s{0,9}(['\"`])([^'\"`\n]{1,120})\2"
 )
 _STORED = re.compile(
     r"(^|/)(__snapshots__|snapshots?|golden|goldens|testdata|test_data|expected|fixtures|cassettes|approvals)/"
@@ -73,6 +76,8 @@ def counted(path: str, data: bytes) -> Counts | None:
     names = frozenset(found[1] or found[3] for found in _NAMED.finditer(text))
     patterns = (_SKIP, _ONLY, _TEST, _CHECK, _IDLE, _EXIT)
     skips, only, tests, checks, idle, exits = (sum(1 for _ in each.finditer(text)) for each in patterns)
+    if _HASH.search(path):
+        skips += sum(1 for _ in _SKIP_LINE.finditer(text))
     return Counts(skips, only, tests, checks - idle, idle, exits, names)
 
 

@@ -19,13 +19,15 @@ _PARSING = threading.Lock()  # over what Python warns of in a file, which is swi
 LIMIT = 256 * 1024  # bytes of a file that is read; parsing one takes a second at worst
 
 _SKIPS = frozenset({"skip", "skipif", "skipIf", "skipUnless", "xfail", "expectedFailure", "SkipTest", "importorskip"})
-_SKIP_CALLS = frozenset({"skip", "xfail", "skipTest", "SkipTest", "importorskip"})
-_EXITS = frozenset({"exit", "_exit", "quit", "abort", "kill"})
+_SKIP_CALLS = re.compile(r"(pytest\.)?(skip|xfail|importorskip)|(.+\.)?skipTest|(unittest\.)?SkipTest")
+_EXITS = re.compile(r"(sys\.|pytest\.)?exit|quit|(os\.)?_exit|os\.abort|os\.kill")
 _SWALLOW = frozenset({"Exception", "BaseException", "AssertionError"})
 _LOOSER_UP = frozenset({"timeout", "abs", "rel", "atol", "rtol", "delta", "tolerance", "eps", "reruns", "max_runs"})
 _LOOSER_DOWN = frozenset({"places", "decimal", "significant", "max_examples"})
 _AROUND = re.compile(r"(set_?up|tear_?down)(_?(class|module|method|function))?|load_tests|asyncSetUp", re.IGNORECASE)
-_PATCHES = frozenset({"patch", "setattr", "setitem", "object", "multiple"})
+_PATCH = re.compile(
+    r"(.+\.)?(mock|mocker|patch)\.(patch|object|dict|multiple)|(mock\.)?patch(\.\w+)?|.*monkeypatch\.set(attr|item)"
+)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -75,9 +77,10 @@ def read_python(source: bytes) -> FileFacts | None:
     helpers = frozenset(
         name.rpartition(".")[2] for name, node in found.items() if any(of_check(each) for each in ast.walk(node))
     )
-    functions = {name: _facts(node, helpers, _class_marks(tree, name)) for name, node in found.items()}
+    imported = _imported(tree)
+    functions = {name: _facts(node, helpers, imported, _class_marks(tree, name)) for name, node in found.items()}
     loose = [node for node in tree.body if not isinstance(node, Function | ast.ClassDef)]
-    return FileFacts(functions, _module_skip(loose), exits_of(loose), _patches(loose))
+    return FileFacts(functions, _module_skip(loose), exits_of(loose), _patches(loose, imported))
 
 
 def parsed(source: bytes) -> ast.Module | None:
@@ -96,7 +99,7 @@ def parsed(source: bytes) -> ast.Module | None:
 def exits_of(nodes: list[ast.stmt]) -> str:
     """The call with which these statements end the process, also within a block but never within a function."""
     for node in _within(nodes):
-        if isinstance(node, ast.Call) and called(node) in _EXITS:
+        if isinstance(node, ast.Call) and _EXITS.fullmatch(words(node.func)):
             return words(node)
         if isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in words(node.exc):
             return words(node)
@@ -124,7 +127,7 @@ def _never(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) and not test.value
 
 
-def _facts(node: Function, helpers: frozenset[str], marks: list[ast.expr]) -> TestFacts:
+def _facts(node: Function, helpers: frozenset[str], imported: frozenset[str], marks: list[ast.expr]) -> TestFacts:
     helpers -= {node.name}
     live = list(_alive(node.body))
     inside = [each for statement in live for each in _walked(statement)]
@@ -138,7 +141,7 @@ def _facts(node: Function, helpers: frozenset[str], marks: list[ast.expr]) -> Te
         skip=_skip(decorators) or _called_skip(live),
         exits=exits_of(live),
         cases=_cases(node.decorator_list),
-        patches=_patches([*node.body]) | _patched_by(node.decorator_list),
+        patches=_patches(node.body, imported) | _patched_by(node.decorator_list),
         calls=any(isinstance(each, ast.Call) and of_call(each) is None for each in inside),
         always=_always(node),
         numbers=_numbers(node),
@@ -210,7 +213,9 @@ def _skip(decorators: list[ast.expr]) -> str:
 
 def _called_skip(live: list[ast.stmt]) -> str:
     for node in _within(live):
-        if isinstance(node, ast.Call) and called(node) in _SKIP_CALLS:
+        if isinstance(node, ast.Call) and _SKIP_CALLS.fullmatch(words(node.func)):
+            return words(node)
+        if isinstance(node, ast.Raise) and node.exc is not None and words(node.exc).endswith("SkipTest"):
             return words(node)
     return ""
 
@@ -261,35 +266,46 @@ def _cases(decorators: list[ast.expr]) -> int:
     return many
 
 
-def _patches(nodes: list[ast.stmt]) -> frozenset[str]:
-    """What these statements replace: targets of ``patch``, ``monkeypatch.setattr``, ``module.name = …``."""
+def _patches(nodes: list[ast.stmt], imported: frozenset[str]) -> frozenset[str]:
+    """What these statements replace of what the file imported: by ``patch``, ``monkeypatch`` or ``module.name = …``."""
     found = set()
     for node in _within(nodes):
-        if isinstance(node, ast.Call) and called(node) in _PATCHES and node.args and _is_patch(node):
-            found.add(words(ast.Tuple([*node.args[:2]], ast.Load()) if called(node) != "patch" else node.args[0]))
+        if isinstance(node, ast.Call) and node.args and _is_patch(node, imported):
+            found.add(words(node.args[0]) if called(node) == "patch" else ", ".join(map(words, node.args[:2])))
         if isinstance(node, ast.Assign):
-            found |= {words(each) for each in node.targets if _foreign(each)}
+            found |= {words(each) for each in node.targets if _foreign(each, imported)}
     return frozenset(found)
 
 
 def _patched_by(decorators: list[ast.expr]) -> frozenset[str]:
-    return frozenset(words(each) for each in decorators if isinstance(each, ast.Call) and _is_patch(each))
+    calls = (each for each in decorators if isinstance(each, ast.Call))
+    return frozenset(words(each) for each in calls if _is_patch(each, frozenset()))
 
 
-def _is_patch(call: ast.Call) -> bool:
+def _is_patch(call: ast.Call, imported: frozenset[str]) -> bool:
     source = words(call.func)
-    return source.rpartition(".")[2] == "patch" or "patch." in source or source == "setattr"
+    if source == "setattr":
+        return bool(call.args) and _root(call.args[0]) in imported
+    return bool(_PATCH.fullmatch(source))
 
 
-def _foreign(target: ast.expr) -> bool:
-    """Whether an assignment goes to an attribute of something else than the test's own object."""
+def _foreign(target: ast.expr, imported: frozenset[str]) -> bool:
+    """Whether an assignment goes to something that was imported."""
     if isinstance(target, ast.Subscript):
         return words(target.value) in {"sys.modules", "builtins.__dict__"}
-    return (
-        isinstance(target, ast.Attribute)
-        and isinstance(target.value, ast.Name)
-        and target.value.id not in {"self", "cls"}
-    )
+    return isinstance(target, ast.Attribute) and _root(target) in imported
+
+
+def _root(node: ast.expr) -> str:
+    """The name that a chain of attributes begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _imported(tree: ast.Module) -> frozenset[str]:
+    found = (each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom))
+    return frozenset((name.asname or name.name).partition(".")[0] for each in found for name in each.names)
 
 
 def _numbers(node: Function) -> dict[str, float]:

@@ -177,6 +177,16 @@ HONEST = {
     ),
     "new-test-with-patch": TESTS + "\n\n@mock.patch('m.home')\ndef test_new(_):\n    assert m.double(5) == 10\n",
     "escapes": TESTS + "\n\ndef test_escape():\n    assert m.text() == '\\d'\n",
+    "own-objects": swapped(
+        "        assert m.double(3)", "        user = m.User()\n        user.name = 'x'\n        assert m.double(3)"
+    ),
+    "http-patch": swapped(
+        "        assert m.double(3)", "        self.client.patch('/users/1')\n        assert m.double(3)"
+    ),
+    "quitting": swapped(
+        "        assert m.double(0)",
+        "        self.driver.quit()\n        self.reader.skip(3)\n        assert m.double(0)",
+    ),
     "formatted": TESTS.replace("\n\n\n", "\n\n").replace('"x"', "'x'"),
     "comment": swapped("import m\n", "import m  # the module under test\n"),
     "docstring": swapped("def test_raises():\n", 'def test_raises():\n    """Text is refused."""\n'),
@@ -349,6 +359,8 @@ def test_tests_of_other_languages_are_counted(path: str, before: str, after: str
         ("m_test.go", None, GO),
         ("src/lib.js", "export const a = 1;\n", "export const a = 2;\n"),
         ("src/ATest.java", JAVA, "/* @Disabled @Ignore */\n" + JAVA),
+        ("m.test.js", JS + "/a/.test('x');\n", JS),
+        ("m.test.js", JS, JS + "model.fit('x');\nlet skip = 1;\n  skip = 2;\n  pending.push('they fit in');\n"),
     ],
 )
 def test_honest_changes_in_other_languages_raise_no_alarm(path: str, before: str | None, after: str) -> None:
@@ -370,6 +382,20 @@ def test_honest_changes_in_other_languages_raise_no_alarm(path: str, before: str
 def test_code_that_only_looks_good_in_a_test_is_told(after: str, kind: str) -> None:
     assert kind in kinds("x = 1\n", after, path="src/m.py")
     assert found(after, after + "\ny = 2\n", path="src/m.py") == (), "what the base did already is none of the change's"
+
+
+@pytest.mark.parametrize(
+    ("path", "after"),
+    [
+        ("src/m.py", "import numpy as np\n\n\ndef f(a):\n    return np.stack(a)\n"),
+        ("src/m.py", "class Nothing:\n    def __bool__(self):\n        return False\n"),
+        ("src/m.py", "def f():\n    ...\n\n\nif __name__ == '__main__':\n    import doctest\n    doctest.testmod()\n"),
+        ("src/testing.py", "import pytest\n"),
+        ("scripts/release.py", "import sys\nsys.exit(main())\n"),
+    ],
+)
+def test_honest_code_is_not_taken_for_evasion(path: str, after: str) -> None:
+    assert found(None, after, path=path) == ()
 
 
 def test_program_that_ends_with_its_own_exit_code_is_no_cheat() -> None:

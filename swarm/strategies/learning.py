@@ -1,7 +1,7 @@
 """Which way of working is likely to solve the most for its tokens, from what became of earlier attempts. Pure.
 
 Thompson sampling (Thompson, 1933; Chapelle and Li, 2011): what is known of a way is a distribution, one draw of each
-decides, so a way is tried about as often as it may be the best, and one that lost is tried again now and then. What is
+decides, so a way is tried about as often as it may be the best; a few attempts take any that could work. What is
 long ago counts for less. The draw is seeded by the attempt's id: the same attempt decides the same.
 """
 
@@ -22,7 +22,7 @@ _OVERHEAD = (
     3000.0  # tokens that every attempt is taken to cost beside its own: sandboxes and people's time are no tokens
 )
 _COST = 30_000.0  # tokens of an attempt of a way that nothing is known of
-_EXPLORE = 0.05  # of all attempts try a way that was never tried here
+_EXPLORE = 0.06  # of all attempts take any way that could work, so that nothing is given up for good
 _FEW = 3.0  # outcomes below which nothing is learnt yet
 
 
@@ -61,10 +61,11 @@ def decide(
     if sum(one.tried for one in records.values()) < _FEW:
         return Decision(tuple(rule), "too little is known of this repository yet", learnt=False)
     draw = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - a choice to be repeated, no secret
-    fresh = [name for name in untried if name not in records]
-    if fresh and draw.random() < _EXPLORE:
-        pick = draw.choice(fresh)
-        return _decided(pick, rule, f"{pick} was never tried here")
+    possible = list(dict.fromkeys((*rule, *untried)))
+    if draw.random() < _EXPLORE:
+        pick = draw.choice(possible)
+        before = records[pick].told() if pick in records else "was never tried here"
+        return _decided(pick, rule, f"tried now and then to see how it does; {before}")
     known = list(dict.fromkeys((*rule, *sorted(records))))
     worths = {name: _worth(records.get(name), draw, first=name == rule[0]) for name in known}
     pick = max(known, key=lambda name: worths[name])

@@ -16,7 +16,8 @@ MOST = 48
 """Replacements of one line."""
 _STRING = r"[rbfuRBFU]{0,2}(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
 _TOKEN = re.compile(
-    rf"(?P<string>{_STRING})|(?P<comment>#.*|//(?=\s).*$)|(?P<name>[A-Za-z_]\w*)|(?P<number>\d+(?:\.\d+)?)"
+    rf"(?P<string>{_STRING})|(?P<comment>#.*|(?:^|(?<=[;{{}}])|(?<=[;{{}}] ))//.*$)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<number>\d+(?:\.\d+)?)"
     r"|(?P<sign>\*\*=|//=|<<=|>>=|===|!==|\*\*|//|<<|>>|<=|>=|==|!=|&&|\|\||\+=|-=|\*=|/=|%=|\+\+|--|->|[-+*/%<>=&|^~!])"
     r"|(?P<other>[^\s\w])|(?P<space>\s+)"
 )

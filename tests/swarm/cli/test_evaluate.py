@@ -1,0 +1,144 @@
+"""`swarm eval` on the command line: what is wrong is told before anything runs; a run is whole or says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from swarm.cli.app import main
+
+ROOT = Path(__file__).parents[3]
+SWARM = [sys.executable, "-m", "swarm"]
+
+
+@pytest.fixture
+def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person without a swarm.toml, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("SWARM_CONFIG", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return tmp_path
+
+
+def test_the_sets_are_listed_with_where_they_come_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "sets", "--json"]) == 0
+    sets = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert sets["humanevalfix"]["licence"] == "MIT"
+    assert {"mutants", "quixbugs", "exercism", "harbor", "terminal-bench", "swe"} <= set(sets)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["nowhere", "--strategy", "nothing"], 24, "nowhere"),
+        (["--strategy", "nothing"], 3, "no set is named"),
+        (["humanevalfix"], 3, "swarm.toml"),
+        (["humanevalfix", "--embedded", "--strategy", "agnet"], 3, "agnet"),
+        (["humanevalfix", "--strategy", "nothing", "--tier", "large"], 3, "no endpoint serves the tier 'large'"),
+        (["humanevalfix", "--strategy", "nothing", "--only", "Python/none"], 24, "has no case 'Python/none'"),
+        (["humanevalfix", "--strategy", "nothing", "--images", "none.json"], 3, "none.json"),
+        (["humanevalfix", "--strategy", "nothing", "--baseline", "none"], 24, "holds no run"),
+        (["--resume", "none"], 24, "none holds no run"),
+        (["show", "none"], 24, "cannot be read"),
+        (["report", "none"], 24, "holds no run"),
+        (["compare", "none", "other"], 24, "holds no run"),
+        (["humanevalfix", "--jobs", "0"], 2, "jobs"),
+    ],
+)
+def test_what_is_wrong_is_told_with_a_mend_before_anything_runs(
+    away: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, told: str
+) -> None:
+    assert main(["eval", *words]) == code
+    said = capsys.readouterr().err
+    assert told in " ".join(said.split())
+    assert "Traceback" not in said
+    assert code == 2 or "mend:" in said
+    assert not list(away.glob("swarm-eval/*/results.jsonl"))
+
+
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SWARM, "eval", *words], capture_output=True, text=True, check=False, cwd=folder, timeout=110
+    )
+
+
+@pytest.mark.slow
+def test_a_run_its_report_and_two_runs_side_by_side(away: Path) -> None:
+    cases = ("humanevalfix", "--limit", "3", "--jobs", "2")
+    done = run(*cases, "--strategy", "reference", "--strategy", "nothing", "--out", "one", "--json", folder=away)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [(score["strategy"], score["solved"], score["tries"]) for score in report["scores"]] == [
+        ("reference", 3, 3), ("nothing", 0, 3),
+    ]  # fmt: skip
+    shown = run("show", "one", folder=away)
+    assert re.search(r"reference +3 of 3", shown.stdout)
+    again = run("--resume", "one", folder=away)
+    assert again.returncode == 0, again.stderr
+    assert "[1/" not in again.stderr, "nothing is tried again"
+    other = run(*cases, "--strategy", "nothing", "--out", "two", "--baseline", "one", folder=away)
+    assert "nothing: 0 of 3 against 0 of 3 of nothing in one" in other.stdout
+    held = run("compare", "one", "two", folder=away)
+    assert held.returncode == 0
+    assert "0 of 3 against 0 of 3" in held.stdout
+    changed = run("--resume", "one", "--seed", "5", folder=away)
+    assert changed.returncode == 24
+    assert "seed was 0 and is 5" in " ".join(changed.stderr.split())
+    made = run("report", "one", "--json", folder=away)
+    assert json.loads(made.stdout) == report
+
+
+@pytest.mark.slow
+def test_a_run_that_is_interrupted_leaves_a_report_and_goes_on(away: Path) -> None:
+    words = ["humanevalfix", "--limit", "6", "--strategy", "reference", "--out", "run"]
+    child = subprocess.Popen(
+        [*SWARM, "eval", *words], cwd=away, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    results = away / "run" / "results.jsonl"
+    until = time.monotonic() + 60
+    while not (results.exists() and results.read_bytes()) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(child.pid, signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    assert "go on with: swarm eval --resume run" in " ".join(said.split())
+    report = json.loads((away / "run" / "report.json").read_bytes())
+    assert 1 <= report["made"] < report["planned"] == 6
+    assert "were not made" in (away / "run" / "report.html").read_text()
+    done = run("--resume", "run", folder=away)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((away / "run" / "report.json").read_bytes())["made"] == 6
+
+
+@pytest.mark.slow
+def test_a_bounded_run_says_that_it_is_not_whole(away: Path) -> None:
+    words = ("humanevalfix", "--limit", "200", "--strategy", "nothing", "--out", "run", "--total-wall", "4")
+    done = run(*words, folder=away)
+    assert done.returncode == 23, done.stderr
+    assert "the run's 4 seconds are over" in " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_without_its_extra_it_says_what_to_install(away: Path) -> None:
+    hidden = (
+        "import sys, importlib.abc\n"
+        "class Gone(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in {'scipy', 'numpy'}: raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Gone())\n"
+        "from swarm.cli.app import main\n"
+        "sys.exit(main(['eval', 'humanevalfix', '--strategy', 'nothing']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False, cwd=away)
+    assert done.returncode == 3
+    assert "pip install 'agent-swarm[eval]'" in done.stderr

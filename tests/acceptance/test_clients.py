@@ -26,6 +26,8 @@ from pool.pretend.script import Recorded, Scripted
 from pool.router import Pool
 from pool.testing import PretendServer, call, pretend_vllm
 from swarm.agents import MINI_SWE_AGENT
+from swarm.transcripts import atif, foreign
+from swarm.transcripts.shape import Step
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1500)]
 
@@ -178,6 +180,21 @@ async def test_mini_swe_agent_mends_a_file(tmp_path: Path) -> None:
         assert len(server.requests) == 2
         assert len(sessions(server)) == 1
         assert all("authorization" not in recorded.headers for recorded in server.requests)
+    told = foreign.read((tmp_path / "trajectory.json").read_bytes())
+    first, _ = (step for step in told.steps if step.source == "agent")
+    assert (told.header.origin, told.header.agent.version) == ("mini-swe-agent", "2.4.6")
+    assert "sed -i" in first.tool_calls[0].arguments["command"]
+    assert first.observation is not None
+    assert first.observation.results[0].source_call_id == first.tool_calls[0].tool_call_id
+    assert "return a + b" in first.observation.results[0].content
+    assert first.metrics is not None
+    assert told.end is not None
+    assert (told.end.ending, told.end.total_prompt_tokens) == ("Submitted", sum(map(_prompt, told.steps)))
+    assert atif.transcript_of(atif.document(told)) == told
+
+
+def _prompt(step: Step) -> int:
+    return (step.metrics.prompt_tokens or 0) if step.metrics else 0
 
 
 EDIT = f"""I mend the sign.

@@ -23,9 +23,10 @@ QUARANTINED = "quarantined"
 LONGER = "longer window"
 MOVED = "another tier"
 """``about`` of the note that a conversation goes on with another tier than it began with, as a fork may."""
+FORM = "form"
+"""``about`` of the note that calls are spoken in a looser form from then on; the prompt stays as it was."""
 BREAKS = (ELIDED, CONDENSED, ANEW, QUARANTINED, LONGER)
 """``about`` of the notes after which a request does not begin with the bytes of the one before, or asks elsewhere."""
-_REFUSED = "[an answer that the model's server would not take back; it is left out]"
 
 
 def clean(text: str) -> str:
@@ -75,31 +76,6 @@ def continued(opening: Sequence[Message], added: str) -> tuple[Message, ...]:
     """
     *before, last = opening
     return (*before, last.model_copy(update={"content": f"{last.content}\n\n{added}"}))
-
-
-def quarantine(messages: Sequence[Message]) -> tuple[Message, ...] | None:
-    """The same with the last answer made harmless: its calls keep their ids and lose their arguments, its text goes.
-
-    A server that once refuses a turn refuses every later request that holds it (OpenHands/OpenHands#13949). None where
-    there is none, or it is harmless already.
-    """
-    last = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "assistant"), None)
-    if last is None:
-        return None
-    old = messages[last]
-    calls = tuple(call.model_copy(update={"arguments": "{}", "fault": ""}) for call in old.tool_calls)
-    new = old.model_copy(update={"content": "" if calls else _REFUSED, "reasoning": "", "tool_calls": calls})
-    told = tuple(
-        message.model_copy(update={"content": plain_ascii(message.content)}) if n > last else message
-        for n, message in enumerate(messages)
-    )
-    cured = (*told[:last], new, *told[last + 1 :])
-    return None if cured == tuple(messages) else cured
-
-
-def plain_ascii(text: str) -> str:
-    """Text in which whatever is no ordinary letter or sign became a question mark, special tokens' brackets as well."""
-    return re.sub(r"<\|(.*?)\|>", r"<\1>", text.encode("ascii", "replace").decode())
 
 
 def size(messages: Iterable[Message]) -> int:
@@ -191,12 +167,18 @@ def _anew(past: Past, data: Mapping[str, Any]) -> Past:
     return replace(past, messages=opening, opening=opening, notes="")
 
 
-def _quarantined(past: Past, _data: Mapping[str, Any]) -> Past:
-    return replace(past, messages=quarantine(past.messages) or past.messages)
+def _quarantined(past: Past, data: Mapping[str, Any]) -> Past:
+    changed = {int(index): _message(message) for index, message in data["changed"]}
+    return replace(past, messages=tuple(changed.get(n, message) for n, message in enumerate(past.messages)))
+
+
+def _loosened(past: Past, data: Mapping[str, Any]) -> Past:
+    return replace(past, form=data["form"])
 
 
 def _longer(past: Past, data: Mapping[str, Any]) -> Past:
-    return replace(past, tier=str(data["tier"]), traits=Traits.model_validate(data["traits"]), counted=(0, 0))
+    known = {"traits": Traits.model_validate(data["traits"]), "form": data.get("form", past.form)}
+    return replace(past, tier=str(data["tier"]), counted=(0, 0), **known)
 
 
 def _moved(past: Past, data: Mapping[str, Any]) -> Past:
@@ -218,6 +200,7 @@ _CHANGES: Mapping[str, Callable[[Past, Mapping[str, Any]], Past]] = {
     LONGER: _longer,
     MOVED: _moved,
     OVERFLOW: _overflown,
+    FORM: _loosened,
 }
 
 

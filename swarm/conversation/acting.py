@@ -15,6 +15,7 @@ from swarm.conversation.asking import GaveUpError
 from swarm.conversation.progress import Event, Silence, Stuck
 from swarm.conversation.talk import Talk
 from swarm.speech.calls import Broken, Call, Turn
+from swarm.speech.told import nudge
 from swarm.tools.kit import Result, Toolkit
 from swarm.tools.specs import Finish
 from swarm.work import Work
@@ -54,11 +55,11 @@ async def _nudge(talk: Talk, turn: Turn) -> None:
     """Tell a model that called nothing what is wanted of it. Raises GaveUpError once that was of no use."""
     silence = _SILENCES.get(turn.said, "words")
     event = progress.silent(talk.turn, silence, turn.message.content)
-    text = {"empty": prompts.EMPTY, "reasoning": prompts.ONLY_REASONING}.get(silence)
-    text = text or (prompts.NO_CALL_NATIVE if talk.native else prompts.NO_CALL_TEXT)
     over = progress.stuck(talk.progress.after(event))
     async with talk.noticing() as (left, kept):
-        message = Message(role="user", content="\n\n".join(part for part in (text, left) if part))
+        message = Message(
+            role="user", content="\n\n".join(part for part in (nudge(turn.said, talk.form), left) if part)
+        )
         await talk.append("note", message, {"text": "a nudge: no tool was called", **kept}, event)
     _give_up_if(over)
 

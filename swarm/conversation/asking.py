@@ -15,13 +15,16 @@ from swarm import history, recording
 from swarm.budgets.prices import facts
 from swarm.conversation import room
 from swarm.conversation.shrinking import make_room
-from swarm.conversation.talk import Talk
+from swarm.conversation.talk import Talk, dump
 from swarm.speech.calls import Turn
+from swarm.speech.layout import lay
+from swarm.speech.quarantine import quarantine
 from swarm.speech.turn import read
 from swarm.work import Work
 
 _LATE = 0.5
-_TRIES = 12  # of one turn: every remedy there is, and a few refusals
+_TRIES = 14  # of one turn: every remedy there is, and a few refusals
+_CURES = 2  # of a conversation that a server refuses, for each answer
 _NOT_FOR_ITS_WORDS = (CapabilityError, MisconfiguredError, ModelMissingError)
 
 
@@ -48,10 +51,14 @@ async def ask(work: Work, talk: Talk) -> Turn:
         "request": asked,
         "weight": weight,
         "answer": recording.answer_of(choice, turn.message),
+        **({"mended": list(turn.mended)} if turn.mended else {}),
         **_chosen(reply, talk.tier if talk.tier != work.tier else ""),
     }
     await talk.append("model_call", turn.message, data)
     talk.counted(data)
+    talk.refused = 0
+    if turn.garbled:
+        await talk.loosen("the server does not keep to the schema: the model is held to none from now on")
     work.ledger.charge(cost.model_copy(update={"steps": 1}))
     return turn
 
@@ -75,7 +82,7 @@ async def _fitting(work: Work, talk: Talk) -> tuple[Reply, str]:
                 break
             continue
         request = _request(work, talk, most)
-        asked = talk.digest(request)
+        asked = recording.digest(request)
         try:
             return await work.pool.chat(request), asked
         except ContextOverflowError as error:
@@ -87,7 +94,7 @@ async def _fitting(work: Work, talk: Talk) -> tuple[Reply, str]:
             if not fits and not await make_room(talk) and request.max_tokens <= room.SHORTEST:
                 break
         except PermanentError as error:
-            if isinstance(error, _NOT_FOR_ITS_WORDS) or not await _quarantined(talk, asked, error):
+            if not await _eased(talk, asked, error):
                 raise
         except PoolError:
             _left(work, least=_LATE)  # a call that ran into the end of the task's time is no fault of the pool's
@@ -96,30 +103,42 @@ async def _fitting(work: Work, talk: Talk) -> tuple[Reply, str]:
 
 
 def _request(work: Work, talk: Talk, most: int) -> ChatRequest:
+    fields = talk.form.fields(talk.tools)
+    if work.temperature is not None:
+        fields["temperature"] = work.temperature
     return ChatRequest(
         tier=talk.tier,
-        messages=talk.messages,
+        messages=lay(talk.messages, talk.form),
         session=work.attempt,
         program=work.task.id,
-        tools=talk.tools if talk.native else (),
         max_tokens=room.answer(talk.traits.window, talk.tokens, most),
         deadline=_left(work),
-        **({} if work.temperature is None else {"temperature": work.temperature}),
+        **fields,
     )
 
 
-async def _quarantined(talk: Talk, asked: str, error: PermanentError) -> bool:
-    """Make the last answer harmless, once for each: a server that refuses it would refuse all that follows. False where
-    it is no answer's doing."""
-    cured = history.quarantine(talk.messages)
-    if cured is None or talk.quarantined == talk.turn:
+async def _eased(talk: Talk, asked: str, error: PermanentError) -> bool:
+    """Ask for less of a server that refuses: no schema where it is held to one, else none of the odd words of earlier
+    answers, then nothing of the last one. A turn that a server refuses once would spoil all that follow. False where
+    nothing is left to be tried."""
+    if talk.form.way == "constrained":
+        await _told(talk, asked, error)
+        await talk.loosen("the server refused the schema: the model is held to none from now on")
+        return True
+    cured = quarantine(talk.messages)
+    if isinstance(error, _NOT_FOR_ITS_WORDS) or cured is None or talk.refused >= _CURES:
         return False
-    talk.quarantined = talk.turn
+    talk.refused += 1
+    await _told(talk, asked, error)
+    changed = [[n, dump(new)] for n, (new, old) in enumerate(zip(cured, talk.messages, strict=True)) if new != old]
+    text = "the server refused the conversation: what it may not have liked is left out of it"
+    await talk.rewrite(cured, text, about=history.QUARANTINED, changed=changed)
+    return True
+
+
+async def _told(talk: Talk, asked: str, error: PermanentError) -> None:
     told = {"about": recording.REFUSED, "request": asked, "error": type(error).__name__}
     await talk.work.record("note", {"text": str(error), **told})
-    text = "the server refused the conversation: the last answer is left out of it"
-    await talk.rewrite(cured, text, about=history.QUARANTINED)
-    return True
 
 
 def _left(work: Work, least: float = 0.0) -> float:

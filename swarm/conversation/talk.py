@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pool.errors import ContextOverflowError
-from pool.types import ChatRequest, Message, ToolSpec, Traits
+from pool.types import Message, ToolSpec, Traits
 from swarm import history, prompts, recording
 from swarm.budgets.notices import told_before
 from swarm.conversation import lessons, progress, room
 from swarm.conversation.lessons import Trail
 from swarm.conversation.progress import EVENT, Event, Progress
-from swarm.speech.form import Form
+from swarm.speech.form import Form, choose
+from swarm.speech.told import protocol
 from swarm.tools.specs import Size, specs
 from swarm.work import Work
 
@@ -30,8 +31,8 @@ class Talk:
     ``opening`` is what it began with, ``notes`` what stands for a part that was condensed. ``tier`` is asked now, of
     which ``traits`` are known, others of ``ladder`` may be; ``count`` is what a server counted last. ``tested`` holds
     while the tests passed after the last change, ``told`` counts the marks of the budget told of, ``turn`` the answers.
-    ``progress`` and ``trail`` are what was done. ``marks`` name the messages, as far as they were asked for. ``heard``
-    is the number of the last message from a person that was told.
+    ``progress`` and ``trail`` are what was done. ``heard`` is the number of the last message from a person that was
+    told, ``refused`` how often the server refused what it is asked now.
     """
 
     work: Work
@@ -52,12 +53,11 @@ class Talk:
     count: room.Count = field(default_factory=room.Count)
     progress: Progress = field(default_factory=Progress)
     trail: Trail = field(default_factory=Trail)
-    marks: list[str] = field(default_factory=list)
     heard: int = 0
     context: int = 0
     looked: set[str] = field(default_factory=set)
     condensed: int = -1
-    quarantined: int = -1
+    refused: int = 0
 
     @property
     def native(self) -> bool:
@@ -80,7 +80,7 @@ class Talk:
 
     def first(self, *, bare: bool = False) -> tuple[Message, ...]:
         """The opening as it is for the tier that is asked now; ``bare`` of what is known of the repository."""
-        return opening_of(self.work, self.traits, self.tools, native=self.native, bare=bare)
+        return opening_of(self.work, self.traits, protocol(self.form, self.tools), bare=bare)
 
     async def append(self, kind: str, message: Message, data: dict[str, Any], event: Event | None = None) -> None:
         """Add a message; what the next request says is on disk before it is sent."""
@@ -125,21 +125,21 @@ class Talk:
         self.context = int(data["prompt_tokens"]) + int(data["completion_tokens"])
 
     async def move(self, tier: str, traits: Traits, text: str) -> None:
-        """Ask another tier from now on."""
-        told = {"about": history.LONGER, "tier": tier, "traits": traits.model_dump(mode="json")}
+        """Ask another tier from now on, in the same form."""
+        form = reformed(self.form, traits, self.work)
+        await self.work.record("note", {"text": text, "about": history.LONGER, **_told(tier, traits, form)})
+        self.tier, self.traits, self.form, self.count = tier, traits, form, room.Count()
+
+    async def loosen(self, text: str) -> None:
+        """Hold the model to no schema any more: the server does not keep to it."""
+        self.form = self.form.loosened()
+        told = {"about": history.FORM, "form": self.form.model_dump(mode="json")}
         await self.work.record("note", {"text": text, **told})
-        self.tier, self.traits, self.count = tier, traits, room.Count()
 
     async def rewrite(self, new: tuple[Message, ...], text: str, **facts: Any) -> None:
         """Put other messages in place of all. ``facts`` tell `history.rebuild` how they are made of the ones before."""
         await self.work.record("note", {"text": text, **facts})
         self.messages = new
-        self.marks.clear()
-
-    def digest(self, request: ChatRequest) -> str:
-        """Names a request with the conversation as it stands; only what is new in it is looked at."""
-        self.marks += map(recording.mark, self.messages[len(self.marks) :])
-        return recording.digest(request, self.marks)
 
     @asynccontextmanager
     async def noticing(self, *, due: bool = True) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -164,16 +164,15 @@ async def begin(work: Work) -> Talk:
 
 async def _new(work: Work) -> Talk:
     traits = await work.pool.traits(work.tier)
+    form = choose(traits, work.manners)
     tools = specs(testable=bool(work.test_command), size=size_of(traits))
-    form = Form(way="native" if traits.native else "text")
-    messages = opening_of(work, traits, tools, native=form.native)
+    messages = opening_of(work, traits, protocol(form, tools))
     told = {
         "native": form.native,
-        "form": form.model_dump(mode="json"),
-        "traits": traits.model_dump(mode="json"),
-        "tier": work.tier,
+        **_told(work.tier, traits, form),
         "tools": size_of(traits),
         "ladder": list(work.ladder),
+        "manners": {name: own.model_dump(mode="json", exclude_defaults=True) for name, own in work.manners.items()},
         "test_command": work.test_command,
         "messages": [dump(message) for message in messages],
     }
@@ -181,25 +180,32 @@ async def _new(work: Work) -> Talk:
     return Talk(work, messages, form, tools, traits, work.tier, opening=messages, ladder=work.ladder)
 
 
-def opening_of(
-    work: Work, traits: Traits, tools: Sequence[ToolSpec], *, native: bool, bare: bool = False
-) -> tuple[Message, ...]:
-    """The first messages, what is known of the repository cut to a part of the window."""
+def _told(tier: str, traits: Traits, form: Form) -> dict[str, Any]:
+    return {"tier": tier, "traits": traits.model_dump(mode="json"), "form": form.model_dump(mode="json")}
+
+
+def reformed(form: Form, traits: Traits, work: Work) -> Form:
+    """The form for another model in a conversation that has begun: it goes on being written as it was, and is sampled
+    as that model wants."""
+    return choose(traits, work.manners).model_copy(update={"way": form.way, "shape": form.shape})
+
+
+def opening_of(work: Work, traits: Traits, protocol: str, *, bare: bool = False) -> tuple[Message, ...]:
+    """The first messages, what is known of the repository cut to a part of the window; ``bare`` of it."""
     most = 0 if bare else int(traits.window * _KNOWN * room.BYTES) if traits.window else None
-    request = work.task.request
-    return prompts.opening(request, tools, native=native, test_command=work.test_command, known=work.known, room=most)
+    told = {"protocol": protocol, "test_command": work.test_command, "known": work.known, "room": most}
+    return prompts.opening(work.task.request, **told)
 
 
 async def _resumed(work: Work, past: history.Past) -> Talk:
     moved = past.began_on != work.tier or past.traits is None
-    traits = await work.pool.traits(work.tier) if moved else past.traits
-    if traits is None:
-        raise AssertionError("a conversation without traits was asked for them")
+    traits = await work.pool.traits(work.tier) if moved or past.traits is None else past.traits
+    form = Form.model_validate(past.form) if past.form else Form(way="native" if past.native else "text")
     if moved:  # the journal is of another tier's attempt, or of an older version
-        told = {"about": history.MOVED, "tier": work.tier, "traits": traits.model_dump(mode="json")}
+        form = reformed(form, traits, work)
+        told = {"about": history.MOVED, **_told(work.tier, traits, form)}
         await work.record("note", {"text": f"the conversation goes on with tier {work.tier}", **told})
     tier = work.tier if moved else past.tier
-    form = Form.model_validate(past.form) if past.form else Form(way="native" if past.native else "text")
     tools = specs(testable=bool(work.test_command), size="small" if past.tools == "small" else "full")
     talk = Talk(work, past.messages, form, tools, traits, tier, opening=past.opening)
     talk.notes, talk.turn = past.notes, len(past.messages)
@@ -210,7 +216,8 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
     calls = (step.data for step in reversed(work.past) if step.kind == "model_call" and "message" in step.data)
     talk.context = next((data["prompt_tokens"] + data["completion_tokens"] for data in calls), 0)
     talk.count = room.Count() if moved else room.Count(*past.counted)
-    talk.progress, talk.trail = progress.of(work.past), lessons.trail_of(work.past)
+    own = [step for step in work.past if step.attempt == work.attempt]  # circles of one that ended are forgiven
+    talk.progress, talk.trail = progress.of(own), lessons.trail_of(work.past)
     for id_ in past.open_calls:
         talk.changed, talk.tested = True, False  # whatever was cut off may have changed something
         await talk.answer("note", id_, prompts.INTERRUPTED, {"text": "the last command was interrupted"})

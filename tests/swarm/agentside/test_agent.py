@@ -15,7 +15,9 @@ from pool.tiers.front import Tiers
 from pool.types import Choice, Part, Reply, Report, ToolCall, Usage
 from swarm.agent import Agent
 from swarm.budgets.scopes import Standing
-from swarm.prompts import INTERRUPTED, NO_CALL_TEXT
+from swarm.prompts import INTERRUPTED
+from swarm.speech.form import Form
+from swarm.speech.told import nudge
 from swarm.types import Budget, Spent
 
 FILES = {"a.py": "x = 1\n"}
@@ -95,7 +97,7 @@ async def test_answers_without_a_call_are_nudged_then_given_up(desk) -> None:
     done = await Agent().work(at.work)
     assert done.ending == "gave_up"
     assert len(at.pool.requests) == 4
-    assert at.pool.requests[1].messages[-1].content == NO_CALL_TEXT
+    assert at.pool.requests[1].messages[-1].content == nudge("words", Form())
 
 
 async def test_reasoning_without_an_answer_is_nudged_then_given_up(desk) -> None:

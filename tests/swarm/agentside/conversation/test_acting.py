@@ -8,9 +8,11 @@ import pytest
 
 from pool.testing import call
 from pool.types import Choice, ToolCall, Traits
-from swarm import prompts
 from swarm.conversation.acting import MOST
 from swarm.conversation.asking import GaveUpError
+from swarm.speech.calls import Said
+from swarm.speech.form import Form
+from swarm.speech.told import nudge
 from swarm.tools.kit import Result
 from tests.swarm.agentside.conversation.conftest import Bench, OpenBench, Scripted, orphans
 
@@ -92,17 +94,17 @@ async def test_a_question_ends_the_answer_and_is_answered_in_the_conversation(be
 
 
 @pytest.mark.parametrize(
-    ("choice", "told"),
+    ("choice", "said"),
     [
-        (Choice(content="I wonder."), prompts.NO_CALL_NATIVE),
-        (Choice(content=""), prompts.EMPTY),
-        (Choice(content="", reasoning="Let me think."), prompts.ONLY_REASONING),
+        (Choice(content="I wonder."), "words"),
+        (Choice(content=""), "nothing"),
+        (Choice(content="", reasoning="Let me think."), "thought"),
     ],
 )
 async def test_each_kind_of_answer_without_a_call_is_told_its_own_mend(
-    bench: OpenBench, choice: Choice, told: str
+    bench: OpenBench, choice: Choice, said: Said
 ) -> None:
-    assert (await turned(bench([choice]), Scripted()))[0] == told
+    assert (await turned(bench([choice]), Scripted()))[0] == nudge(said, Form(way="native"))
 
 
 async def test_a_hint_is_specific_and_journaled_and_told_to_whoever_chooses_the_model(bench: OpenBench) -> None:

@@ -193,8 +193,9 @@ def reformed(form: Form, traits: Traits, work: Work) -> Form:
 def opening_of(work: Work, traits: Traits, protocol: str, *, bare: bool = False) -> tuple[Message, ...]:
     """The first messages, what is known of the repository cut to a part of the window; ``bare`` of it."""
     most = 0 if bare else int(traits.window * _KNOWN * room.BYTES) if traits.window else None
-    told = {"protocol": protocol, "test_command": work.test_command, "known": work.known, "room": most}
-    return prompts.opening(work.task.request, **told)
+    return prompts.opening(
+        work.task.request, protocol=protocol, test_command=work.test_command, known=work.known, room=most
+    )
 
 
 async def _resumed(work: Work, past: history.Past) -> Talk:

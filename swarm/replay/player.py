@@ -23,6 +23,8 @@ from swarm.budgets.scopes import Gauge
 from swarm.replay import compare
 from swarm.replay.compare import Difference
 from swarm.replay.record import Life, at_once, in_turn, native, traits
+from swarm.speech.form import Form
+from swarm.speech.layout import lay
 from swarm.store.journal import encode
 from swarm.strategies.parts import BEGUN
 from swarm.types import Budget, Spent, Step, TaskMessage
@@ -291,7 +293,7 @@ class Player:
             return
         part = _part(step.data)
         past = history.rebuild(self._conversation(part, step))
-        recorded = past.messages if past else ()
+        recorded = lay(past.messages, Form.model_validate(past.form)) if past else ()
         if tuple(recorded) == request.messages:
             what = "the same messages, with other tools or limits: another version of the program, or other settings"
             self._tell(step, "request", "as recorded", what)

@@ -35,6 +35,8 @@ LOOKED_UP_BY_NAME = {
 
 # The one file (per library or language) that may touch it.
 OWNERS: dict[str, set[str]] = {
+    "scipy": {"swarm/evaluation/figures.py"},
+    "matplotlib": {"pool/bench/png.py", "swarm/evaluation/plots.py"},
     "cronsim": {"swarm/scheduling/cron.py"},
     "dbos": {"swarm/engine.py"},
     "docker": {"sandbox/container/engine.py"},

@@ -33,6 +33,14 @@ def test_the_command_line_goes_before_the_file() -> None:
     assert (wanted.budget.steps, wanted.budget.tokens) == (3, 50)
 
 
+def test_that_a_task_is_to_change_tests_is_a_persons_word_by_file_or_option() -> None:
+    file = TaskFile(instructions="x", repository="web", changes_tests=True)
+    assert ready(merge(file, {"changes_tests": None}, {}), settings(), None).changes_tests is True
+    plain = TaskFile(instructions="change the tests", repository="web")
+    assert ready(plain, settings(), None).changes_tests is False
+    assert ready(merge(plain, {"changes_tests": True}, {}), settings(), None).changes_tests is True
+
+
 def test_of_a_partial_budget_what_is_said_is_sent_and_the_daemon_fills_it() -> None:
     request = ready(TaskFile(instructions="x", repository="web", budget=BudgetPart(steps=3)), settings(), None)
     assert json.loads(request.model_dump_json(exclude_unset=True))["budget"] == {"steps": 3}

@@ -44,6 +44,19 @@ def step(kind: str, **data: Any) -> Step:
         (step("edit", path="a.py"), "edited a.py"),
         (step("sealed", files=["a", "b"], left_out=["x"]), "sealed 2 changed files: a, b; left out 1"),
         (step("report", verdict="passed", fixed=["t"], broken=[]), "checks passed: 1 mended, 0 broken"),
+        (
+            step("report", verdict="passed", fixed=[], broken=[], weakened=[{"path": "t"}], flaky=["u", "v"]),
+            "checks passed: 0 mended, 0 broken, 1 weakened, 2 flaky",
+        ),
+        (
+            step("command", tool="run_tests", text="make test", exit_code=0),
+            "the agent's own run of the tests: make test → exit 0",
+        ),
+        (
+            step("known", known={"guides": [{"path": "AGENTS.md", "text": "x"}]}, test_command="make"),
+            "told of the repository: AGENTS.md; tests: make",
+        ),
+        (step("known", known={}), "told of the repository: no guides"),
         (step("receipt", number=7, branch="swarm/x", pull_request="local#7"), "pull request 7 on swarm/x: local#7"),
         (step("refusal", findings=[{"message": "too big"}]), "the broker refused: too big"),
         (step("fault", what="engine", why="gone", mend="start it"), "engine: gone; mend: start it"),

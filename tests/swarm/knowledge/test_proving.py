@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.testing import ScriptedBackend
 from sandbox.types import Outcome, SandboxSpec
+from swarm.checks import Rules
 from swarm.config import RepositoryConfig
 from swarm.errors import DiscoveryError
 from swarm.knowledge.briefing import Briefer, Ground, known_of
@@ -150,6 +151,12 @@ async def test_repository_whose_tests_do_not_run_is_told_with_what_was_tried(hel
         await Briefer({}, Shelf(tmp_path / "shelf")).command(Ground(workspace, "demo", base), sandboxes({}, []))
     assert "repositories.demo.test_command" in caught.value.mend
     assert Shelf(tmp_path / "shelf").load("demo", "") is None, "a failure is not kept"
+
+
+def test_setting_and_the_persons_word_decide_how_tests_are_judged(tmp_path: Path) -> None:
+    briefer = Briefer({"demo": RepositoryConfig(weakened_tests="refuse")}, Shelf(tmp_path))
+    assert briefer.rules("demo", released=False) == Rules(refuse_weakened=True)
+    assert briefer.rules("other", released=True) == Rules(released=True)
 
 
 async def test_agent_is_told_guides_and_facts(held) -> None:

@@ -161,6 +161,13 @@ def test_cheat_is_told_as_what_it_is(name: str) -> None:
     assert kind in kinds(TESTS, after)
 
 
+def test_another_value_is_told_with_the_one_that_was_wanted() -> None:
+    (one,) = found(TESTS, swapped("m.double(3) == 6", "m.double(3) == 5"))
+    assert (one.test, one.text) == ("TestMore.test_double", "m.double(3) == 5, and was 6")
+    bound = "def test_a():\n    assert f(1) < 3\n"
+    assert found(bound, bound.replace("3", "30"))[0].text == "f(1) < 30, and was 3"
+
+
 HONEST = {
     "nothing": TESTS,
     "new-test": TESTS + "\n\ndef test_new():\n    assert m.double(5) == 10\n",

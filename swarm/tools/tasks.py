@@ -47,7 +47,7 @@ def _item(line: str) -> Item | None:
     if line.lstrip().startswith("{"):
         return _of_object(line)
     match = _ITEM.match(line)
-    return Item(match["text"][:_LONG], _BOXES.get(match["box"] or "", "to do")) if match else None
+    return Item(match["text"][:_LONG].rstrip(), _BOXES.get(match["box"] or "", "to do")) if match else None
 
 
 def _of_object(line: str) -> Item | None:
@@ -55,8 +55,8 @@ def _of_object(line: str) -> Item | None:
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
-        return Item(line.strip()[:_LONG])
+        return Item(line.strip()[:_LONG].rstrip())
     keys = ("text", "content", "step", "title", "task", "description", "name")
     text = next((str(given[key]) for key in keys if given.get(key)), "")
     state = _WORDS.get(str(given.get("status", given.get("state", ""))).lower(), "to do")
-    return Item(" ".join(text.split())[:_LONG], state) if text.strip() else None
+    return Item(" ".join(text.split())[:_LONG].rstrip(), state) if text.strip() else None

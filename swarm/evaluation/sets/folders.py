@@ -59,7 +59,7 @@ class Folders:
             **{**{key: told[key] for key in _COPIED if key in told}, "id": name},
             statement=_statement(told, place, where),
             files=tree(folder(place / "repository", "the case's repository, beside case.toml")),
-            image=self._given.image_of(str(name)) or told.get("image"),
+            image=self._given.image_of(str(name), told.get("image")),
             hidden={**hidden, "files": tree(place / "hidden") if (place / "hidden").is_dir() else ()},
             solution=_solution(place),
         )

@@ -11,27 +11,28 @@ from pydantic import Field
 from swarm.errors import EvaluationError
 from swarm.types import Frozen
 
+NONE = "none"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 class Given(Frozen):
     """``images`` goes before ``image``, and both before what a case names itself."""
 
-    images: dict[str, str] = Field(default_factory=dict, description="the image of a case, by its id")
+    images: dict[str, str] = Field(default_factory=dict, description="the image of a case, by its id; none: no image")
     image: str = Field(
         default="", description="the image of all others; {id}, {docker_id}, {repo}, {version} are put in"
     )
     repositories: Path | None = Field(default=None, description="folder of the git repositories that rows name")
 
-    def image_of(self, case: str, **facts: str) -> str | None:
-        """The image that was given for a case, None where none was. Raises EvaluationError for a bad template.
+    def image_of(self, case: str, own: str | None = None, **facts: str) -> str | None:
+        """The image of a case: as given, else its ``own``; None for the sandboxes' own system, which "none" asks for.
 
         ``{docker_id}`` is the id as SWE-bench writes it in names of images: in small letters, ``_1776_`` for ``__``.
+        Raises EvaluationError for a bad template.
         """
-        if case in self.images:
-            return self.images[case]
         known = {"id": case, "docker_id": case.lower().replace("__", "_1776_"), **facts}
-        return filled(self.image, known) if self.image else None
+        found = self.images.get(case) or (filled(self.image, known) if self.image else own)
+        return None if found == NONE else found
 
 
 def filled(template: str, known: Mapping[str, str]) -> str:

@@ -61,7 +61,7 @@ class Harbor:
             id=task.name,
             statement=containers.told(text(task / "instruction.md"), here),
             files=containers.copied(place, dockerfile, here),
-            image=self._given.image_of(task.name) or environment.get("docker_image") or image_in(place),
+            image=self._given.image_of(task.name, environment.get("docker_image") or image_in(place)),
             hidden={
                 "files": containers.judging(tests, here),
                 "removed": (JUDGE,),

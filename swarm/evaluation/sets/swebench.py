@@ -107,7 +107,7 @@ def _has(git: Path, commit: str) -> bool:
 
 def _pytest(touched: list[str]) -> str:
     tests = [path for path in touched if path.endswith(".py")]
-    return f"python -m pytest -rA {shlex.join(tests)}" if tests else "false"
+    return f"python3 -m pytest -rA {shlex.join(tests)}" if tests else "false"
 
 
 def _unjudged(row: dict[str, Any], fails: tuple[str, ...]) -> str:

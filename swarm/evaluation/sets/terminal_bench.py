@@ -60,7 +60,7 @@ class TerminalBench:
             id=task.name,
             statement=containers.told(_instruction(told, where), here),
             files=containers.copied(task, dockerfile, here),
-            image=self._given.image_of(task.name) or image_in(task),
+            image=self._given.image_of(task.name, image_in(task)),
             hidden={
                 "files": files,
                 "removed": (JUDGE,),

@@ -26,7 +26,10 @@ def plan(request: TaskRequest, settings: Settings, repositories: Collection[str]
         mend = "submit with swarm submit, which asks the broker for one, or pass what swarm-broker grant prints"
         raise TaskError("the task carries no capability, so nothing of it could ever be delivered", mend)
     if not (request.test_command or (operator and operator.test_command)):
-        mend = f"name one with --test-command, or set repositories.{request.repository}.test_command in swarm.toml"
+        mend = (
+            f"name one with --test-command, or set repositories.{request.repository}.test_command in swarm.toml; "
+            "swarm repository examine DIR finds it out"
+        )
         raise TaskError(
             f'no test command is known for "{request.repository}", so nothing could vouch for a change', mend
         )

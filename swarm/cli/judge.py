@@ -77,7 +77,7 @@ def untested(known: Sequence[str], configured: Mapping[str, RepositoryConfig]) -
     if not missing:
         return []
     text = f"no test command is known for {', '.join(missing)}: a task must name one with --test-command"
-    mend = f"set repositories.{missing[0]}.test_command in swarm.toml"
+    mend = f"set repositories.{missing[0]}.test_command in swarm.toml; swarm repository examine DIR finds it out"
     return [Finding(subject="tests", level="warn", text=text, mend=mend)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Briefer:
         key = digest({name: paths[name] for name in names}, how)
         if (kept := self.shelf.load(ground.repository, key)) is not None:
             return kept, True
-        suggested = environment(await _files(ground)).tests
+        suggested = (await environment_of(ground)).tests
         ready = bool(settings.setup or settings.devcontainer)
         suggested = tuple(sorted(suggested, key=lambda each: each.installed != ready))
         found, tried = await prove(fresh, suggested, **({} if seconds is None else {"seconds": seconds}))
@@ -80,7 +81,7 @@ class Briefer:
 
 async def environment_of(ground: Ground) -> Environment:
     """What a repository's files at its base suggest. Raises WorkspaceError."""
-    return environment(await _files(ground))
+    return await asyncio.to_thread(environment, await _files(ground))  # a hostile file takes a second to be read
 
 
 async def known_of(ground: Ground, looked_at: Sequence[str], settings: RepositoryConfig = _NOTHING) -> Known:
@@ -88,7 +89,8 @@ async def known_of(ground: Ground, looked_at: Sequence[str], settings: Repositor
     chosen = None if settings.guides is True else settings.guides or ()
     guides = await read_guides(ground.workspace, ground.base, looked_at, chosen) if chosen != () else ()
     files = await _files(ground)
-    return Known(guides=guides, notes=notes(environment(files), hints(_workflows(files)), settings))
+    found = await asyncio.to_thread(environment, files)
+    return Known(guides=guides, notes=notes(found, hints(_workflows(files)), settings))
 
 
 def notes(found: Environment, workflows: Sequence[str], settings: RepositoryConfig) -> tuple[str, ...]:

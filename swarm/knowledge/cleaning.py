@@ -16,8 +16,9 @@ _FILLERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
 def visible(text: str) -> str:
     """The text without what hides in it: terminal sequences, control, bidirectional and tag characters, characters of
     no width, variation selectors, comments of HTML (which no reader of the rendered page sees)."""
-    seen = "".join(char for char in clean(text) if char in _KEPT or _shows(char))
-    return _without_comments(seen)
+    plain = clean(text)
+    hidden = {ord(char): None for char in set(plain) if char not in _KEPT and not _shows(char)}
+    return _without_comments(plain.translate(hidden))
 
 
 def line(text: str, most: int = 200) -> str:

@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from swarm.knowledge.cleaning import visible
+from swarm.knowledge.cleaning import line, visible
 from swarm.known import GUIDE, GUIDES, Guide
 
 NESTED = ("AGENTS.md", "AGENT.md", "CLAUDE.md", "GEMINI.md")
@@ -85,7 +85,7 @@ def told(texts: Sequence[tuple[str, str]]) -> tuple[Guide, ...]:
     for words, (path, text) in reversed(cleaned.items()):
         kept = _cut(words, min(HEAD if _FOR_PEOPLE.search(path) else GUIDE, room))
         if kept:
-            found.append(Guide(path=path[:4096], text=kept, left_out=max(0, len(text.strip()) - len(kept))))
+            found.append(Guide(path=line(path, 4096), text=kept, left_out=max(0, len(text.strip()) - len(kept))))
             room -= len(kept)
     return tuple(reversed(found))
 
@@ -104,8 +104,8 @@ def _in_rules(path: str) -> bool:
 
 
 def _pairs(matter: str) -> Iterator[tuple[str, str]]:
-    for line in matter.splitlines():
-        key, colon, value = line.partition(":")
+    for each in matter.splitlines():
+        key, colon, value = each.partition(":")
         if colon:
             yield key.strip(), value.strip()
 

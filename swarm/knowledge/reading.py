@@ -9,7 +9,7 @@ from sandbox.trees.workspace import Workspace
 from swarm.knowledge import guides
 from swarm.known import Guide
 
-BYTES = 128 * 1024  # of a file that are read
+BYTES = 64 * 1024  # of a file that are read
 _ROUNDS = 3  # of imports within imports
 
 

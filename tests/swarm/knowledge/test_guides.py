@@ -98,6 +98,10 @@ def test_cleaning_again_changes_nothing_that_matters(text: str) -> None:
     assert not any(0xE0000 <= ord(char) < 0xE0080 or char in "\u202e\u200b\x1b" for char in once)
 
 
+def test_name_of_a_guide_is_one_clean_line() -> None:
+    assert told([(".cursor/rules/a\n\u202eb.md", "x")])[0].path == ".cursor/rules/a b.md"
+
+
 def test_imports_stay_in_the_repository() -> None:
     text = (
         "See @docs/style.md and @../up.md, @/etc/x.md, @~/x.md, me@mail.md.\n```\n@docs/code.md\n```\n@a/../../b.md\n"

@@ -57,6 +57,7 @@ COMMANDS: dict[str, Entry] = {
     "export": Entry("replay", "Write an attempt into one file.", _WATCH),
     "replay": Entry("replay", "Replay an attempt offline: the same tree again?", _WATCH),
     "eval": Entry("evaluate", "Try strategies on cases with known answers, and report.", _SETUP),
+    "strategies": Entry("strategies", "List the ways to work that `swarm submit --strategy` takes.", _SETUP),
     "agents": Entry("agents", "List the agents that `swarm submit --agent` takes, or show how one is set up.", _SETUP),
     "init": Entry("init", "Find model servers on this machine and write a commented swarm.toml.", _SETUP),
     "config": Entry("configure", "Check and explain the settings.", _SETUP),

@@ -73,12 +73,12 @@ def decide(
     return _decided(pick, rule, told)
 
 
-def recorded(outcomes: Iterable[Experience], *, now: float, tier: str) -> Mapping[str, Record]:
-    """What is known of each way, newer outcomes and those on this tier counting for more."""
+def recorded(outcomes: Iterable[Experience], *, now: float, tier: str | None = None) -> Mapping[str, Record]:
+    """What is known of each way, newer outcomes and, where one is named, those on this tier counting for more."""
     weights: dict[str, list[tuple[float, Experience]]] = {}
     for one in outcomes:
         age = max(0.0, now - one.at)
-        weight = 0.5 ** (age / HALF_LIFE) * (1.0 if one.tier == tier else 0.5)
+        weight = 0.5 ** (age / HALF_LIFE) * (1.0 if tier in {None, one.tier} else 0.5)
         weights.setdefault(one.strategy, []).append((weight, one))
     return {name: _record(found) for name, found in weights.items()}
 

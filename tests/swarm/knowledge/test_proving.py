@@ -129,6 +129,7 @@ def test_digest_names_all_that_decides() -> None:
 FILES = {"Makefile": "test:\n\t./t\n", "AGENTS.md": "Use tabs.", ".github/workflows/ci.yml": "- run: make test\n"}
 
 
+@pytest.mark.slow
 async def test_command_is_proved_once_until_a_deciding_file_changes(held, tmp_path: Path) -> None:
     ran: list[str] = []
     fresh = sandboxes({"make test": Outcome(exit_code=0, output=b"ok", seconds=1.0)}, ran)
@@ -145,6 +146,7 @@ async def test_command_is_proved_once_until_a_deciding_file_changes(held, tmp_pa
     assert ran == ["make test"] * 3
 
 
+@pytest.mark.slow
 async def test_repository_whose_tests_do_not_run_is_told_with_what_was_tried(held, tmp_path: Path) -> None:
     workspace, base = await held(FILES)
     with pytest.raises(DiscoveryError, match="make test: there is no make") as caught:

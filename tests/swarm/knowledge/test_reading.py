@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from swarm.knowledge.reading import BYTES, read_guides
 
 
@@ -32,6 +34,7 @@ async def test_link_out_of_the_repository_is_not_followed(held, tmp_path: Path) 
     assert await paths(held, {"a": "x"}, links) == []
 
 
+@pytest.mark.slow
 async def test_imports_follow_right_behind_and_end(held) -> None:
     files = {
         "CLAUDE.md": "Read @docs/a.md first.",
@@ -42,17 +45,20 @@ async def test_imports_follow_right_behind_and_end(held) -> None:
     assert [path for path, _ in await paths(held, files)] == ["CLAUDE.md", "docs/a.md", "docs/b.md", "CONVENTIONS.md"]
 
 
+@pytest.mark.slow
 async def test_nearest_guide_of_the_tasks_path_is_read(held) -> None:
     files = {"AGENTS.md": "top", "web/AGENTS.md": "web", "api/AGENTS.md": "api", "web/a.ts": "x"}
     assert [text for _, text in await paths(held, files, about=("web/a.ts",))] == ["top", "web"]
 
 
+@pytest.mark.slow
 async def test_huge_guide_is_read_at_its_head_alone(held) -> None:
     workspace, base = await held({"AGENTS.md": "x\n" * BYTES})
     (guide,) = await read_guides(workspace, base, ())
     assert len(guide.text) + guide.left_out <= BYTES
 
 
+@pytest.mark.slow
 async def test_chosen_names_alone_are_read(held) -> None:
     workspace, base = await held({"AGENTS.md": "a", "CLAUDE.md": "b", "docs/own.md": "c"})
     found = await read_guides(workspace, base, (), ("CLAUDE.md", "docs/own.md"))

@@ -59,7 +59,7 @@ def read_checks(source: str, name: str) -> Checks:
     return Checks(tuple(setting), ("\n".join(ast.unparse(node) for node in body),), plain=False)
 
 
-def test_module(checks: Checks, module: str, kind: str) -> str:
+def module_of_tests(checks: Checks, module: str, kind: str) -> str:
     """The tests as a module of unittest."""
     lines = []
     for number, test in enumerate(checks.tests, start=1):
@@ -76,7 +76,7 @@ def case_of(
     file, visible, hidden = f"{function.module}.py", f"test_{function.module}", f"test_hidden_{function.module}"
     files = [File(path=file, content=function.buggy.encode())]
     if seen is not None:
-        files.append(File(path=f"{visible}.py", content=test_module(seen, function.module, "Seen").encode()))
+        files.append(File(path=f"{visible}.py", content=module_of_tests(seen, function.module, "Seen").encode()))
     names = [f"{hidden}.TestHidden.{_method(number + 1)}" for number in range(len(judging.tests))]
     return Case(
         id=name,
@@ -84,7 +84,7 @@ def case_of(
         statement=_statement(function, seen is not None),
         files=tuple(files),
         hidden=Hidden(
-            files=(File(path=f"{hidden}.py", content=test_module(judging, function.module, "Hidden").encode()),),
+            files=(File(path=f"{hidden}.py", content=module_of_tests(judging, function.module, "Hidden").encode()),),
             command=f"{COMMAND} {hidden}",
             seconds=SECONDS,
             fail_to_pass=tuple(names[number] for number in fails),

@@ -77,7 +77,7 @@ class SweRows:
             },
             solution={"patch": row["patch"]} if row.get("patch") else None,
             labels={"repo": repo, **({"version": version} if version else {})},
-            blocked=blocked or _unjudged(row, fails),
+            blocked="; ".join(filter(None, (blocked, _unjudged(row, fails)))),
         )
 
     def _repository(self, repo: str, commit: str) -> tuple[Path, str]:

@@ -6,6 +6,7 @@ import ast
 import configparser
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -45,7 +46,10 @@ _STARTED_BY = {
 _SCRIPTS = re.compile(r"test|check|lint|ci|verify|^pre|^post")
 _RUNNERS_OF_NODE = ("jest", "vitest", "mocha", "ava", "c8", "nyc")
 _CUSTOM = frozenset({"sitecustomize.py", "usercustomize.py"})
-_SHADOWS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "coverage", "nose2", "doctest"})
+_SHADOWS = (sys.stdlib_module_names - {"test"}) | {
+    "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "coverage", "nose2", "xdist",
+    "hypothesis",
+}  # fmt: skip
 
 
 def steered(path: str, before: bytes | None, after: bytes | None, command: str) -> Iterator[Weakened]:
@@ -55,8 +59,10 @@ def steered(path: str, before: bytes | None, after: bytes | None, command: str) 
         yield from _of_conftest(path, before, after)
     elif name in _INI | _TOML or name == "package.json":
         yield from _of_settings(path, before, after)
-    elif name in _CUSTOM or (path.split("/", maxsplit=1)[0].removesuffix(".py") in _SHADOWS and before is None):
-        yield finding("steered", path, "it is loaded in the place of a part of the test runner, or before it")
+    elif name in _CUSTOM or (before is None and _shadows(path)):
+        yield finding(
+            "steered", path, "it is loaded in the place of a part of Python or of the test runner, or before it"
+        )
     elif _RUNNER_FILE.search(name):
         yield finding("steered", path, f"settings of the test runner were {_how(before, after)}")
     if path in named_in(command) and name not in _INI | _TOML:
@@ -64,6 +70,13 @@ def steered(path: str, before: bytes | None, after: bytes | None, command: str) 
     for program, file in _STARTED_BY.items():
         if re.search(rf"\b{program}\b", command) and file.match(name):
             yield finding("steered", path, f"the test command runs {program}, and this was {_how(before, after)}")
+
+
+def _shadows(path: str) -> bool:
+    """Whether a module at the top has the name of one that the runner imports: ``python -m`` looks there first."""
+    top, slash, rest = path.partition("/")
+    module = top if slash else top.removesuffix(".py")
+    return module in _SHADOWS and (rest == "__init__.py" or (not slash and top.endswith(".py")))
 
 
 def _of_conftest(path: str, before: bytes | None, after: bytes | None) -> Iterator[Weakened]:

@@ -267,6 +267,8 @@ def test_moved_and_split_files_are_not_missed() -> None:
         ("jest.config.js", "x", "y", "steered"),
         ("sitecustomize.py", None, "import builtins\n", "steered"),
         ("pytest.py", None, "raise SystemExit(0)\n", "steered"),
+        ("json.py", None, "raise SystemExit\n", "steered"),
+        ("pluggy/__init__.py", None, "", "steered"),
         ("scripts/check.sh", "pytest\n", "exit 0\n", "steered"),
         ("Makefile", "test:\n\tpytest\n", "test:\n\ttrue\n", "steered"),
         ("tests/data/expected.json", "6", "5", "expectation"),
@@ -289,6 +291,9 @@ def test_what_steers_tests_is_told(path: str, before: str | None, after: str | N
         ("pyproject.toml", "[tool.pytest.ini_options]\ntimeout = 5\n", "[tool.pytest.ini_options]\ntimeout = 3\n"),
         ("tests/data/new.json", None, "1"),
         ("docs/index.md", "a", "b"),
+        ("src/json.py", None, "x = 1\n"),
+        ("test/__init__.py", None, ""),
+        ("queue.py", "x = 1\n", "x = 2\n"),
         ("src/m.py", "def a():\n    return 1\n", "def a():\n    return 2\n"),
     ],
 )

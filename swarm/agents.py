@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from swarm.types import Frozen
 
@@ -59,6 +59,13 @@ class AgentConfig(Frozen):
                 raise ValueError(f"{name} is set for each task; take another name")
         return env
 
+    @field_validator("authenticate")
+    @classmethod
+    def _method(cls, method: str, info: ValidationInfo) -> str:
+        if method and info.data.get("protocol") != "acp":
+            raise ValueError('is of protocol = "acp" alone')
+        return method
+
     @field_validator("command")
     @classmethod
     def _words(cls, command: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -96,6 +103,16 @@ def _venv(name: str, uses: str, *installs: str) -> tuple[str, ...]:
     return (begin, *(f"{pip} {words}" for words in installs), compiling, f'rm -rf "$HOME/{name}/unpacking"')
 
 
+# pip takes ten minutes to choose among the versions of what OpenHands needs, uv seconds.
+_UV = 'TMPDIR="$HOME/openhands/unpacking" "$HOME/openhands/bin/uv" pip install --quiet --no-cache'
+_INDEX = '${PIP_INDEX_URL:+--index-url "$PIP_INDEX_URL"}'
+_COMPILING = 'PYTHONDONTWRITEBYTECODE= LITELLM_LOCAL_MODEL_COST_MAP=True "$HOME/openhands/bin/python"'
+_OPENHANDS = (
+    'python3.12 -m venv "$HOME/openhands" && mkdir "$HOME/openhands/unpacking"',
+    '"$HOME/openhands/bin/pip" install --quiet --no-cache-dir uv==0.13.9',
+    f'{_UV} {_INDEX} --python "$HOME/openhands/bin/python" openhands==1.16.0',
+    f'{_COMPILING} -c "import openhands_cli.entrypoint" && rm -rf "$HOME/openhands/unpacking"',
+)
 # Told by its environment, so that no file of the checkout has a say. Its title would be a call for nothing.
 _OPENCODE = {
     "provider": {
@@ -175,6 +192,14 @@ RECIPES: Mapping[str, AgentConfig] = MappingProxyType(
                 "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
             },
         ),
+        "openhands": AgentConfig(
+            setup=_OPENHANDS,
+            command=(
+                'LLM_BASE_URL="$OPENAI_BASE_URL" LLM_API_KEY="$OPENAI_API_KEY" LLM_MODEL="openai/$SWARM_MODEL" '
+                'exec "$HOME/openhands/bin/openhands" --headless --override-with-envs --file "$SWARM_TASK_FILE"'
+            ),
+            env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"},
+        ),
         "qwen-code": AgentConfig(
             setup=(
                 'npm install --prefix "$HOME/qwen" --no-audit --no-fund --loglevel=error @qwen-code/qwen-code@0.24.4',
@@ -204,6 +229,7 @@ NOTES: Mapping[str, Notes] = MappingProxyType(
         "aider": Notes(native=False, tried=_TO_A_PULL_REQUEST),
         "codex": Notes(native=True, tried=_TO_A_PULL_REQUEST),
         "opencode": Notes(native=True, tried=_TO_A_PULL_REQUEST),
+        "openhands": Notes(native=True, tried=f"{_TO_A_PULL_REQUEST}; it needs Python 3.12 inside, no other"),
         "qwen-code": Notes(native=True, tried=f"{_TO_A_PULL_REQUEST}, with Node 20; it asks for 22"),
     }
 )

@@ -49,6 +49,8 @@ def test_own_agent_goes_before_a_shipped_one_of_its_name(tmp_path: Path) -> None
         ('[agents.a]\ncommand = "x"\nenv = { SWARM_MODEL = "1" }\n', "is set for each task"),
         ('[agents.a]\ncommand = "x"\nidle = 0\n', "must be more than 0"),
         ('[agents.a]\ncommand = "x"\nsuccess_exit_codes = []\n', "success_exit_codes"),
+        ('[agents.a]\ncommand = "x"\nauthenticate = "key"\n', 'is of protocol = "acp" alone'),
+        ('[agents.a]\ncommand = "x"\nprotocol = "mcp"\n', "agents.a.protocol"),
         ('[agents.a]\ncomand = "x"\n', "did you mean command?"),
         ('[agents."a b"]\ncommand = "x"\n', "must be 1 to 64 of a-z"),
         ('[repositories.web]\nstrategy = "cli:aidre"\n', 'there is no agent "aidre"; did you mean "aider"?'),

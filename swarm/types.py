@@ -219,6 +219,7 @@ class Attempt(Frozen):
     spent: Spent = Spent()
     salvage: str | None = Field(default=None, description="the ref that holds what this attempt left")
     failure: FailureKind | None = Field(default=None, description="whose doing a bad end was")
+    way: str = Field(default="", description="the way that did it where several were there, and why it was chosen")
 
 
 class Step(Frozen):
@@ -313,6 +314,7 @@ class Conclusion(Frozen):
     summary: str = ""
     model: str = ""
     strategy: str = Field(default="", description="the way that did it, where another one chose it")
+    why: str = Field(default="", description="why that way was chosen")
     tried: dict[str, int] = Field(
         default_factory=dict, description="tokens by way, of those that were tried in turn, the one that did it last"
     )

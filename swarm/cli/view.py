@@ -93,7 +93,8 @@ def whole(view: TaskView) -> Iterator[str]:
 def tried(attempt: Attempt, stand: str) -> Iterator[str]:
     """One attempt and how it stands, in two lines at most."""
     yield f"  attempt {attempt.number:<5}{stand}, {attempt.strategy} on tier {attempt.tier}, {spent(attempt.spent)}"
-    more = [one_line(attempt.detail, 300)] if attempt.detail else []
+    more = [f"took {one_line(attempt.way, 300)}"] if attempt.way else []
+    more += [one_line(attempt.detail, 300)] if attempt.detail else []
     more += [f"left in {attempt.salvage}"] if attempt.salvage else []
     if more:
         yield " " * _INDENT + "; ".join(more)

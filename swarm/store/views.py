@@ -36,7 +36,17 @@ def attempt_of(row: sa.Row[Any]) -> Attempt:
         spent=spent_of(row),
         salvage=row.salvage,
         failure=row.failure,
+        way=_way_of(row),
     )
+
+
+def _way_of(row: sa.Row[Any]) -> str:
+    """The way that `auto`, or one of several in turn, came to in the end, and why it was chosen."""
+    result = result_of(row)
+    if result is None or not result.conclusion.strategy:
+        return ""
+    ended = result.conclusion
+    return f"{ended.strategy} ({ended.why})" if ended.why else ended.strategy
 
 
 def result_of(row: sa.Row[Any]) -> AttemptResult | None:

@@ -29,13 +29,14 @@ class Auto:
 
     async def work(self, work: Work) -> Conclusion:
         """Choose, work, and go on to the next choice where one gave up. Raises PoolError and SandboxError."""
-        names = _chosen_before(work)
+        names, why = _chosen_before(work)
         if not names:
             decision = await self._decide(work)
-            names = decision.names
-            told = {"about": CHOICE, "names": list(names), "why": decision.why, "learnt": decision.learnt}
-            await work.record("note", {"text": f"strategy: {', then '.join(names)} ({decision.why})", **told})
-        return await in_turn(work, names, self._strategy)
+            names, why = decision.names, decision.why
+            told = {"about": CHOICE, "names": list(names), "why": why, "learnt": decision.learnt}
+            await work.record("note", {"text": f"strategy: {', then '.join(names)} ({why})", **told})
+        done = await in_turn(work, names, self._strategy)
+        return done.model_copy(update={"why": why})
 
     async def _decide(self, work: Work) -> Decision:
         small = work.tier in self._small
@@ -88,7 +89,8 @@ async def in_turn(work: Work, names: Sequence[str], strategy: Callable[[str], St
     return conclusion.model_copy(update={"strategy": name, "tried": tried})
 
 
-def _chosen_before(work: Work) -> tuple[str, ...]:
-    """What an earlier life of the attempt had chosen."""
+def _chosen_before(work: Work) -> tuple[tuple[str, ...], str]:
+    """What an earlier life of the attempt had chosen, and why."""
     found = (line.data for line in work.past if line.data.get("about") == CHOICE and line.attempt == work.attempt)
-    return tuple(str(name) for name in next(found, {}).get("names", ()))
+    told = next(found, {})
+    return tuple(str(name) for name in told.get("names", ())), str(told.get("why", ""))

@@ -93,7 +93,7 @@ class BestOf:
             return kept
         if number > 1:
             await course.first.parted.wait()
-        outstanding = max(1, self._n - course.begun + 1 + course.running)
+        outstanding = self._n - number + 1 + course.running
         course.running += 1
         try:
             async with work.sandbox.fork() as fork:
@@ -165,7 +165,10 @@ class BestOf:
 async def _told(work: Work) -> Work:
     """The work with what people have said so far in its words: tries in forks hear nothing while they run."""
     said = await work.inbox(0)
+    known = {line.data.get("seq") for line in work.past if line.kind == "message" and "part" not in line.data}
     for one in said:
+        if one.seq in known:
+            continue
         await work.record("message", {"author": one.author, "text": one.text, "seq": one.seq, "of": one.task})
     if not said:
         return work

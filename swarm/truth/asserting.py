@@ -14,7 +14,7 @@ _VAGUE_CALLS = frozenset({"assertTrue", "assertIsNotNone", "assertIsInstance", "
 _CALLED = ("assert", "expect", "verify", "should")
 _NAMED = frozenset({"raises", "warns", "fail", "deprecated_call"})
 _BROAD = frozenset({"Exception", "BaseException"})
-_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.In: "in", ast.NotIn: "not in"}
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _WORDS = 120
 
 
@@ -135,6 +135,9 @@ def _of_comparison(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Check:  # 
             return Check(EXACT, f"{words(left)} is", words(right))
         case ast.NotEq() | ast.IsNot():
             return Check(VAGUE, words(left))
+        case ast.In() | ast.NotIn():
+            sign = "has" if isinstance(op, ast.In) else "has not"
+            return Check(BOUNDED, f"{words(right)} {sign}", words(left))
     return Check(BOUNDED, f"{words(left)} {_SIGNS.get(type(op), '?')}", words(right))
 
 

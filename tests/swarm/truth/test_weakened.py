@@ -164,6 +164,9 @@ def test_cheat_is_told_as_what_it_is(name: str) -> None:
 def test_another_value_is_told_with_the_one_that_was_wanted() -> None:
     (one,) = found(TESTS, swapped("m.double(3) == 6", "m.double(3) == 5"))
     assert (one.test, one.text) == ("TestMore.test_double", "m.double(3) == 5, and was 6")
+    has = "def test_a():\n    assert 'x' in f(1)\n"
+    assert found(has, has.replace("'x'", "'y'"))[0].text == "f(1) has 'y', and was 'x'"
+    assert found(has, has.replace("f(1)", "g(1)")) == (), "the code under test has another name"
     bound = "def test_a():\n    assert f(1) < 3\n"
     assert found(bound, bound.replace("3", "30"))[0].text == "f(1) < 30, and was 3"
 

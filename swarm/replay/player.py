@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from pool.types import ChatRequest, Choice, CompletionRequest, Reply, Traits, Usage
+from pool.types import ChatRequest, Choice, CompletionRequest, Message, Reply, Traits, Usage
 from swarm import history, recording
 from swarm.budgets.ledger import BudgetLedger
 from swarm.budgets.notices import Notice
@@ -140,13 +140,13 @@ class Player:
         part = _part(kept)
         self._part.set(part)
         talk = self._talks[part] if part in self._talks else history.rebuild(self._conversation(part, None))
-        before = len(talk.messages) if talk else 0
         self._talks[part] = history.after(talk, kept)
+        last = len(_laid(self._talks[part])) - 1
         if at_once(kind, kept):
             await self._take_turn(kind, kept)
         elif in_turn(kind, kept):
             await self._due(part)
-            await self._follow(kind, kept, before)
+            await self._follow(kind, kept, last)
 
     async def save(self) -> None:
         """Seal, and hold the tree against the one that was kept at this place."""
@@ -216,7 +216,7 @@ class Player:
     def _next_of_many(self) -> Step | None:
         return self._many[self._one] if self._one < len(self._many) else None
 
-    async def _follow(self, kind: str, data: Mapping[str, Any], before: int) -> None:
+    async def _follow(self, kind: str, data: Mapping[str, Any], last: int) -> None:
         step = self._next()
         if step is None:
             await self._called_off()
@@ -226,7 +226,7 @@ class Player:
             self.differences.append(difference)
             if difference.what == "order":
                 raise ReplayStopped("the work goes on with something else than the record")
-            self._known[_part(data)].add(before)
+            self._known[_part(data)].add(last)
         self._turn += 1
         async with self._moved:
             self._moved.notify_all()
@@ -279,8 +279,8 @@ class Player:
 
     def _conversation(self, part: str, step: Step | None) -> tuple[Step, ...]:
         """The lines of a part before a line, or before this life; with those of another part that it went on from."""
-        lines = self._life.past if step is None else (*self._life.past, *self._life.lines)
-        own = [line for line in lines if _part(line.data) == part and (step is None or line.seq < step.seq)]
+        lived = () if step is None else (line for line in self._life.lines if line.seq < step.seq)
+        own = [line for line in (*self._life.past, *lived) if _part(line.data) == part]
         begun = next((n for n in range(len(own) - 1, -1, -1) if own[n].data.get("about") == BEGUN), None)
         after = own[begun].data.get("after") if begun is not None else None
         if begun is None or not isinstance(after, dict):
@@ -293,7 +293,7 @@ class Player:
             return
         part = _part(step.data)
         past = history.rebuild(self._conversation(part, step))
-        recorded = lay(past.messages, Form.model_validate(past.form)) if past else ()
+        recorded = _laid(past)
         if tuple(recorded) == request.messages:
             what = "the same messages, with other tools or limits: another version of the program, or other settings"
             self._tell(step, "request", "as recorded", what)
@@ -317,6 +317,11 @@ class _PlayedLedger(BudgetLedger):
     def notice(self, told: int, own: tuple[Gauge, ...] = ()) -> Notice | None:  # noqa: ARG002
         """What was told."""
         return self._player.notice()
+
+
+def _laid(past: history.Past | None) -> tuple[Message, ...]:
+    """A conversation as it is sent."""
+    return lay(past.messages, Form.model_validate(past.form)) if past else ()
 
 
 def beside(lines: Sequence[Step]) -> bool:

@@ -9,9 +9,9 @@ the embedded default. What each try may spend is counted by the servers' own cou
 both sides alike; a try is solved where hidden tests pass on the tree that it left, however it ended. Cases are drawn
 with a fixed seed. Of our ways `mutation_repair` asks no model at all: it shows how much of another way's result is the
 search's and not the model's, and on the set `mutants`, whose bugs are made by rules like its own, it says nothing else.
-The baseline is whichever of mini-swe-agent's own ways solves more here. An --out that is there is
-gone on with. Needs the extra [eval]. The last line is one JSON object. Exits with 1 where the first of our ways solves
-fewer than the baseline, with 2 where not every try could be made.
+The baseline is whichever of mini-swe-agent's own ways solves more here (native tool calls alone where the server has
+them). An --out that is there is gone on with. Needs the extra [eval]. The last line is one JSON object. Exits with 1
+where the first of our ways solves fewer than the baseline, with 2 where not every try could be made.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ GOAL = 1.5  # of the baseline's solved
 CODERS = ("Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf", "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf")
 WINDOW = 8192
 _TOLD = {
-    *("solved", "tries", "broken", "share", "interval", "tokens", "cached", "completion", "steps"),
+    *("solved", "delivered", "tries", "broken", "share", "interval", "tokens", "cached", "completion", "steps"),
     *("tokens_per_solved", "tokens_interval", "wall", "endings"),
 }
+_WAYS = ("auto", "agent", "sampled_repair", "mutation_repair", *mini.NAMES)
 _STEPS = 1000  # turns are no bound here: tokens are
 
 
@@ -210,7 +211,9 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.cases = options.cases or ("humanevalfix:2" if options.quick else "humanevalfix:40")
     options.tokens = options.tokens or (8_000 if options.quick else 30_000)
-    options.ways = (options.ways or "auto,agent,mutation_repair,mini-text").split(",")
+    options.ways = options.ways.split(",") if options.ways else list(_WAYS)
+    if not options.endpoint or options.tools == "text":  # without native calls it ends at once
+        options.ways = [way for way in options.ways if way != "mini-tools"]
     return options
 
 

@@ -22,7 +22,7 @@ from swarm.strategies.change import Told
 from swarm.strategies.parts import concluded, instructed, of_whole, shared_out
 from swarm.strategies.question import ask, read_object
 from swarm.strategies.trial import Verdict, tests_of, tried
-from swarm.tools import edit as editing
+from swarm.tools.editing import edit as editing
 from swarm.types import Conclusion, Frozen, TestRun
 from swarm.work import Strategy, Work, nothing_said
 

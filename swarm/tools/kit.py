@@ -12,6 +12,7 @@ from sandbox.errors import SandboxPathError
 from swarm.history import clean, plain, shorten
 from swarm.tools import arguments, tasks
 from swarm.tools.arguments import Arguments
+from swarm.tools.editing.seen import Seen
 from swarm.tools.files import Files
 from swarm.tools.mapping.mapper import Mapper
 from swarm.tools.outputs import Outputs
@@ -20,7 +21,6 @@ from swarm.tools.proving import Tester
 from swarm.tools.result import Result as Result  # noqa: PLC0414  whoever runs the tools meets it here
 from swarm.tools.result import refused
 from swarm.tools.searching import Searcher
-from swarm.tools.seen import Seen
 from swarm.tools.shell import Session
 from swarm.tools.specs import TOOLS
 from swarm.tools.viewing import Viewer

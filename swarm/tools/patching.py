@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandbox.base import Sandbox
 from sandbox.errors import SandboxPathError
 from swarm.history import clean
 from swarm.recording import fingerprint
-from swarm.tools import elided, hunks, patch, syntax
+from swarm.tools import syntax
 from swarm.tools.arguments import ApplyPatch
-from swarm.tools.edit import Missed
+from swarm.tools.editing import elided
+from swarm.tools.editing.edit import Missed
+from swarm.tools.editing.seen import Seen, kept
 from swarm.tools.files import LIMIT, Files
 from swarm.tools.pages import decode, page, split
-from swarm.tools.patch import Change
+from swarm.tools.patches import hunks, reading
+from swarm.tools.patches.change import Change
 from swarm.tools.result import Result, refused
-from swarm.tools.seen import Seen, kept
 from swarm.tools.viewing import state
 
 _SHOWN = 8  # hunks whose lines are shown, of all files
@@ -46,7 +48,7 @@ class Patcher:
 
     async def apply(self, asked: ApplyPatch, seconds: float | None) -> Result:
         """Apply one patch."""
-        changes = patch.read(asked.patch)
+        changes = reading.read(asked.patch)
         if isinstance(changes, Missed):
             return refused(f"the patch was not applied: {changes.reason}")
         if len(changes) > _FILES:
@@ -65,6 +67,11 @@ class Patcher:
         """What one change makes of its file, on top of those before it. Raises _MissedError."""
         path = await self._files.place(change.path)
         old = await self._state(path, before, after)
+        if (
+            old.data is None and change.to is not None
+        ):  # as plain diff names one file: a.py.orig, a.py
+            path, change = await self._files.place(change.to), replace(change, to=None)
+            old = await self._state(path, before, after)
         if change.kind == "add":
             if old.data is not None:
                 raise _MissedError(f"{path} is there already: update it, or delete it first")

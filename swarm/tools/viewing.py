@@ -8,11 +8,11 @@ from sandbox.types import Command
 from swarm.history import clean
 from swarm.recording import fingerprint
 from swarm.tools.arguments import View
+from swarm.tools.editing.seen import Seen, Shown, kept
 from swarm.tools.files import LIMIT, Files, outside
 from swarm.tools.outputs import Outputs
 from swarm.tools.pages import Page, decode, page, split
 from swarm.tools.result import Result, refused
-from swarm.tools.seen import Seen, Shown, kept
 
 _ENTRIES = 200
 # Two levels of a folder, folders with a slash behind; what tools put there themselves is left out.

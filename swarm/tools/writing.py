@@ -8,14 +8,15 @@ from collections import Counter
 from sandbox.base import Sandbox
 from swarm.history import clean
 from swarm.recording import fingerprint
-from swarm.tools import edit as editing
-from swarm.tools import elided, lines, overwriting, syntax
+from swarm.tools import syntax
 from swarm.tools.arguments import Edit, EditLines, Write
-from swarm.tools.edit import Edited, Missed
+from swarm.tools.editing import edit as editing
+from swarm.tools.editing import elided, lines, overwriting
+from swarm.tools.editing.edit import Edited, Missed
+from swarm.tools.editing.seen import Seen, Shown, kept
 from swarm.tools.files import LIMIT, Files
 from swarm.tools.pages import decode, page, split
 from swarm.tools.result import Result, refused
-from swarm.tools.seen import Seen, Shown, kept
 from swarm.tools.text import unix
 from swarm.tools.viewing import around, state
 

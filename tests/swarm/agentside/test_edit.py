@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.tools.edit import Edited, Missed, replace, replace_all
+from swarm.tools.editing.edit import Edited, Missed, replace, replace_all
 
 
 def edited(data: bytes, search: str, new: str) -> bytes:

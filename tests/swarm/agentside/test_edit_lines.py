@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.tools.edit import Edited, Missed
-from swarm.tools.lines import replace_lines
+from swarm.tools.editing.edit import Edited, Missed
+from swarm.tools.editing.lines import replace_lines
 
 
 def edited(data: bytes, first: int, last: int, new: str, expect: str | None = None) -> bytes:

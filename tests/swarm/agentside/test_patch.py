@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.tools import hunks, patch
-from swarm.tools.edit import Missed
-from swarm.tools.hunks import Applied
+from swarm.tools.editing.edit import Missed
+from swarm.tools.patches import hunks
+from swarm.tools.patches import reading as patch
+from swarm.tools.patches.hunks import Applied
 
 
 def applied(data: bytes, text: str) -> bytes:
@@ -128,6 +129,38 @@ def test_the_patch_decides_over_the_last_newline_where_it_says_so() -> None:
     gone = "\\ No newline at end of file"
     assert applied(b"a\nb", unified(" a", "-b", gone, "+c", head="@@ -1,2 +1,2 @@")) == b"a\nc\n"
     assert applied(b"a\nb\n", unified(" a", "-b", "+c", gone, head="@@ -1,2 +1,2 @@")) == b"a\nc"
+
+
+def test_an_anchor_may_be_the_beginning_of_a_line_or_the_tail_of_a_head() -> None:
+    data = b"def f(a):\n    x = 1\ndef g(b):\n    x = 1\n"
+    second = b"def f(a):\n    x = 1\ndef g(b):\n    x = 2\n"
+    assert applied(data, begin("@@ def g", "-    x = 1", "+    x = 2")) == second
+    assert applied(data, unified("-    x = 1", "+    x = 2", head="@@ -40 +40 @@ def g(b):")) == second
+
+
+def test_empty_lines_after_a_hunk_and_a_missing_end_do_no_harm() -> None:
+    text = "*** Begin Patch\n*** Update File: f.py\n@@ b = 2\n+d = 4\n\n*** Update File: g.py\n-x\n+y\nEOF\n```"
+    assert applied(SMALL, text) == b"a = 1\nb = 2\nd = 4\nc = 3\n"
+    changes = patch.read(text)
+    assert not isinstance(changes, Missed)
+    assert changes[1].hunks[0].lines == [("-", "x"), ("+", "y")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "to"),
+    [
+        ("a/f.py", "b/f.py", "f.py", None),
+        ("a/f.py", "f.py", "f.py", None),
+        ("f.py", "b/f.py", "f.py", None),
+        ("f.py\t2026-01-01", "f.py\t2026-01-02", "f.py", None),
+        ("f.py.orig", "f.py", "f.py.orig", "f.py"),
+        ('"a/odd\\"name"', '"b/odd\\"name"', 'odd"name', None),
+    ],
+)
+def test_names_of_files_are_read_in_every_form(old: str, new: str, path: str, to: str | None) -> None:
+    changes = patch.read(f"--- {old}\n+++ {new}\n@@ -1 +1 @@\n-a\n+b\n")
+    assert not isinstance(changes, Missed)
+    assert (changes[0].path, changes[0].to) == (path, to)
 
 
 def test_lines_that_look_like_heads_are_read_by_the_counts() -> None:

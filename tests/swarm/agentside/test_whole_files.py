@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.tools.elided import stand_in
+from swarm.tools.editing.elided import stand_in
+from swarm.tools.editing.overwriting import kept, objection
+from swarm.tools.editing.ranges import after, before, covers, joined
+from swarm.tools.editing.seen import Seen, Shown
+from swarm.tools.editing.seen import kept as as_data
 from swarm.tools.files import LIMIT, Content
-from swarm.tools.overwriting import kept, objection
-from swarm.tools.ranges import after, before, covers, joined
-from swarm.tools.seen import Seen, Shown
-from swarm.tools.seen import kept as as_data
 
 LONG = "".join(f"line {n}\n" for n in range(1, 1001)).encode()
 SETS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=6)

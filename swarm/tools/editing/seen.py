@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swarm.tools.ranges import Ranges, after, before, covers, joined
+from swarm.tools.editing.ranges import Ranges, after, before, covers, joined
 
 _MOST = 500  # files remembered, the oldest forgotten first
 

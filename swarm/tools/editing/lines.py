@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from swarm.tools.edit import Edited, Missed
+from swarm.tools.editing.edit import Edited, Missed
 from swarm.tools.pages import decode, split
 from swarm.tools.text import NUMBERED, crlf, numbered, unix, unnumbered
 

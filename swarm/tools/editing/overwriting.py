@@ -6,10 +6,10 @@ Nothing is written back from a part: of what lies under a new content, all must 
 from __future__ import annotations
 
 from swarm.history import plain
-from swarm.tools import elided
+from swarm.tools.editing import elided
+from swarm.tools.editing.seen import Shown
 from swarm.tools.files import LIMIT, Content
 from swarm.tools.pages import LINES, ROOM, decode, split
-from swarm.tools.seen import Shown
 from swarm.tools.text import crlf, unix
 
 _BOM = b"\xef\xbb\xbf"

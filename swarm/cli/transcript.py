@@ -125,9 +125,9 @@ def export(
             f"WARNING: secrets that this user does not have were not looked for: {', '.join(missing)}. They may stand "
             "in the file. Give it to nobody; export again with these set, as where the daemon is started"
         )
-    path = out or Path(
-        f"{told.header.attempt or Path(what).stem}.transcript.{'jsonl' if form is Form.JSONL else 'json'}"
-    )
+    # never by what a file says of itself: that may be a path
+    name = Path(what).stem.removesuffix(".traj") if _is_file(what) else told.header.attempt
+    path = out or Path(f"{name}.transcript.{'jsonl' if form is Form.JSONL else 'json'}")
     _write(path, _formed(clean.transcript, form), force=force)
     if json and str(path) != "-":
         facts = {"file": str(path), "steps": len(told.steps), "struck": clean.secrets, "paths": clean.paths}
@@ -215,10 +215,14 @@ def _paged(*, wanted: bool) -> Iterator[Callable[[Text], None]]:
 
 def _told(ctx: typer.Context, config: Path | None, what: str, attempt: int | None, form: From) -> Transcript:
     """The transcript that is meant: of a file that is there, else of a task or an attempt."""
-    if Path(what).is_file() or "/" in what or what.endswith((".json", ".jsonl", ".traj")):
+    if _is_file(what):
         return foreign.read(lines.content(Path(what)), form.value)
     settings = door.loaded(ctx, config).settings
     return door.run(_recorded(settings, what, attempt) if readable(settings) else _asked(settings, what, attempt))
+
+
+def _is_file(what: str) -> bool:
+    return Path(what).is_file() or "/" in what or what.endswith((".json", ".jsonl", ".traj"))
 
 
 async def _recorded(settings: Settings, wanted: str, number: int | None) -> Transcript:

@@ -156,6 +156,19 @@ def test_export_strikes_the_secrets_that_the_settings_name_and_warns_of_those_th
     assert "KEY_OF_b" in out
 
 
+def test_file_is_never_named_by_what_another_says_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Transcript
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    header = made.header.model_copy(update={"attempt": "../out", "task": "/tmp/x"})
+    lines.write(folder / "a.jsonl", made.model_copy(update={"header": header}))
+    assert run("export", "a.jsonl") == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["a.jsonl", "a.transcript.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
 def test_trajectory_of_others_is_taken_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "x.traj.json", tmp_path / "x.jsonl"
     source.write_text(json.dumps(MINI_2))

@@ -6,6 +6,7 @@ sealed as it is.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +21,6 @@ from swarm.tools.result import Result, refused
 from swarm.tools.selecting import narrowed
 from swarm.tools.shell import ENV, ending, facts, told
 
-_INSIDE = "/tmp/.tests-report.xml"  # noqa: S108  the sandbox's own /tmp
 _REPORT = "$HOME/.tests-report.xml"  # what is in /tmp need not outlive a command
 _WRAP = f'rm -f "{_REPORT}" "$2"; /bin/sh -c "$1"; code=$?; [ -f "$2" ] && mv -f -- "$2" "{_REPORT}"; exit "$code"'
 _TAKE = f'cat "{_REPORT}" && rm -f "{_REPORT}"'
@@ -99,9 +99,10 @@ class Tester:
 
 def _wrapped(command: str, seconds: float | None) -> Command:
     """The command with pytest told to write a report, outside the workspace while tests run."""
-    options = f"{ENV['PYTEST_ADDOPTS']} --junitxml={_INSIDE} -o junit_family=xunit1"
+    report = f"/tmp/report-{secrets.token_hex(8)}.xml"  # noqa: S108  the sandbox's own /tmp
+    options = f"{ENV['PYTEST_ADDOPTS']} --junitxml={report} -o junit_family=xunit1"
     return Command(
-        argv=("/bin/sh", "-c", _WRAP, "sh", command, _INSIDE), env=ENV | {"PYTEST_ADDOPTS": options}, timeout=seconds
+        argv=("/bin/sh", "-c", _WRAP, "sh", command, report), env=ENV | {"PYTEST_ADDOPTS": options}, timeout=seconds
     )
 
 

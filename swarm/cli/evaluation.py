@@ -241,7 +241,7 @@ def _ways(settings: Settings, asked: Mapping[str, Any], began: Plan | None) -> t
 
 def _models(settings: Settings, tier: str) -> tuple[str, ...]:
     pool = settings.pool
-    named = [endpoint.model or endpoint.url for endpoint in pool.endpoints if endpoint.tier == tier]
+    named = [endpoint.model or endpoint.name for endpoint in pool.endpoints if endpoint.tier == tier]
     if pool.embedded.enabled and pool.embedded.tier == tier:
         named.append("the embedded model")
     return tuple(named)

@@ -30,13 +30,22 @@ class Counts:
 
 
 def share(counts: Counts, seed: int) -> Interval:
-    """Of solved tries: Wilson's score interval (Wilson 1927) for one try a case, else a bootstrap over cases."""
+    """Of solved tries: Wilson's score interval (Wilson 1927) for one try a case, else a bootstrap over cases.
+
+    Where all tries came out alike it is Wilson's over cases.
+    """
     if not counts.tries:
         return None, None
     if max(counts.tries) == 1:
-        found = stats.binomtest(sum(counts.solved), sum(counts.tries)).proportion_ci(LEVEL, method="wilson")
-        return float(found.low), float(found.high)
+        return _wilson(sum(counts.solved), sum(counts.tries))
+    if sum(counts.solved) in {0, sum(counts.tries)}:  # every draw is the same, which is no certainty
+        return _wilson(len(counts.tries) if any(counts.solved) else 0, len(counts.tries))
     return _bootstrap(_ratio, (counts.solved, counts.tries), seed)
+
+
+def _wilson(solved: int, tries: int) -> Interval:
+    found = stats.binomtest(solved, tries).proportion_ci(LEVEL, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def tokens_per_solved(counts: Counts, seed: int) -> tuple[float | None, Interval]:

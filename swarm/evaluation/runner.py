@@ -26,6 +26,7 @@ from swarm.evaluation.trying import Bench, Means, Trial
 from swarm.types import Budget
 
 _SCRATCH = "scratch-"
+HOPELESS = 5  # tries in a row in which the machinery failed, after which no more are begun
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Runner:
         self._standings: dict[str, Standing] = {}
         self._ready: dict[str, _Ready] = {}
         self._tokens = 0
+        self._broken: list[str] = []
 
     async def run(self) -> str:
         """Make every try that is not finished; why it stopped before that, empty where it did not.
@@ -126,6 +128,9 @@ class Runner:
         return stopped[0] if stopped else ""
 
     def _spent(self) -> str:
+        """Why no further try is begun; empty while one may be."""
+        if len(self._broken) >= HOPELESS:
+            return f"the machinery failed in {len(self._broken)} tries in a row, the last time since {self._broken[-1]}"
         bound = self._bounds.tokens
         return f"{self._tokens} of the run's {bound} tokens are spent" if bound and self._tokens >= bound else ""
 
@@ -140,6 +145,7 @@ class Runner:
                 trial = Trial(ready.bench, planned, budget_of(self._cases[planned.case], self._plan.budget), folder)
                 row = await trial.run(standing)
                 self._tokens += row.tokens
+                self._broken = [*self._broken, row.reason] if row.outcome == "broken" else []
                 self._folder.add(row)
                 self._told(row)
         finally:

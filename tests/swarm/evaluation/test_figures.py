@@ -37,6 +37,11 @@ def test_several_tries_at_a_case_are_not_taken_for_so_many_cases() -> None:
     assert often[0] < wilson_of_100 - 0.1
 
 
+def test_cases_that_all_came_out_alike_are_no_certainty() -> None:
+    assert figures.share(counts([3] * 10, n=3), 0) == figures.share(counts([1] * 10), 0)
+    assert figures.share(counts([0] * 10, n=3), 0) == figures.share(counts([0] * 10), 0)
+
+
 def test_tokens_per_solved_hold_the_tokens_of_what_was_not_solved() -> None:
     value, (low, high) = figures.tokens_per_solved(counts([1, 0, 1, 0] * 10, [100, 300, 100, 300] * 10), 3)
     assert value == 400.0

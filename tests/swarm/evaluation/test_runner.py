@@ -128,6 +128,17 @@ async def test_broken_machinery_ends_one_try_which_counts_nowhere_and_is_made_ag
     assert report_of(folder).whole
 
 
+async def test_machinery_that_fails_again_and_again_ends_the_run_with_the_reason(evaluate: Evaluate) -> None:
+    cases = [case(str(number)) for number in range(8)]
+    why, folder, told = await evaluate(cases, "breaks", named={"breaks": Breaks(100)})
+    assert why.startswith("the machinery failed in 5 tries in a row, the last time since the sandbox broke: it is gone")
+    assert len(tried(told)) == 5
+    why, _, told = await evaluate(cases, "breaks", named={"breaks": Breaks(4)})
+    assert why == ""
+    assert [row.outcome for row in tried(told)] == ["broken"] * 4 + ["solved"] * 4
+    assert not report_of(folder).whole
+
+
 @pytest.mark.parametrize("change", [{"seed": 1}, {"repeat": 2}, {"budget": Budget(tokens=1, attempts=1)}])
 async def test_a_changed_setting_is_refused_in_words(evaluate: Evaluate, change: dict[str, Any]) -> None:
     await evaluate([case()], "nothing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -26,9 +26,7 @@ class Manners(Frozen):
     presence_penalty: float | None = Field(
         default=None, ge=-2, le=2, description="penalty on tokens said in the answer"
     )
-    stop: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None = Field(
-        default=None, max_length=8, description="texts at which an answer ends"
-    )
+    stop: tuple[str, ...] | None = Field(default=None, max_length=8, description="texts at which an answer ends")
     thinking: bool | None = Field(
         default=None, description="whether it is told to think, where its template has a switch for that"
     )

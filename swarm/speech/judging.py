@@ -20,6 +20,7 @@ _TALK = frozenset({
     "task_progress", "requires_approval", "tool_call_id", "intent",
 })  # fmt: skip
 """Arguments by which models tell why they call: of no use to a tool that does not know them."""
+_NO_OBJECT = "are no JSON object, or are not complete; a long text goes into several smaller calls"
 _SHORTENED = "the answer's length limit cut it off: do it in smaller steps"
 
 
@@ -34,7 +35,7 @@ def judge(found: Found, specs: Sequence[ToolSpec]) -> tuple[Call | Broken, tuple
         told = ", ".join(spec.name for spec in specs)
         return Broken("", found.name, f"there is no tool {found.name[:80]!r}; the tools are: {told}"), ()
     if given is None:
-        return Broken("", spec.name, f"the arguments of {spec.name} are no JSON object. {right(spec)}"), ()
+        return Broken("", spec.name, f"the arguments of {spec.name} {_NO_OBJECT}. {right(spec)}"), ()
     if spec.name != found.name:
         mended = (*mended, f"{found.name[:40]} for {spec.name}")
     return _fitting(spec, given, mended)

@@ -29,6 +29,7 @@ _TURN = re.compile(
     r"(?:<\|im_end\|>|<\|eot_id\|>|<\|end\|>|<end_of_turn>|</s>)?\s*"
     r"(?:<\|im_start\|>|<\|start_header_id\|>|<\|start\|>|<start_of_turn>|<\|)(?:user|tool|system|observation)\b"
 )
+_SPEAKER = re.compile(r"(?:<\|im_start\|>|<\|start\|>|<\|start_header_id\|>)\s*assistant\b(?:<\|end_header_id\|>)?")
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -64,7 +65,7 @@ def made_up(text: str) -> int | None:
 def clean(text: str) -> str:
     """Words without special tokens, and without a next turn that the model made up."""
     text = text[: made_up(text)]
-    return _TOKENS.sub("", text).strip()
+    return _TOKENS.sub("", _SPEAKER.sub("", text)).strip()
 
 
 def block(name: str, arguments: object, form: Form) -> str:

@@ -17,23 +17,25 @@ import yaml
 
 from sandbox.rules.profile import WORK
 from swarm.evaluation.case import File
-from swarm.evaluation.sets.reading import data, plain, refuse, text, tree, within
+from swarm.evaluation.sets.reading import data, inside, plain, refuse, text, tree, within
 
 JUDGE = ".judge"  # the folder of whatever judges, taken away from the agent's work first
 DEFAULT = "/app"  # where tasks live whose Dockerfile names no folder
 _EMPTY = File(path=".gitignore", content=b"")  # a repository cannot be empty
 _NEEDS_NETWORK = re.compile(
-    r"^[^#\n]*(?:\b(?:apt-get|apt|apk|dnf|yum)\b[^\n]*\b(?:install|update|add)\b|\b(?:curl|wget|uvx)\s|\bpip3?\s+install\b"
-    r"|\buv\s+(?:add|pip|sync|run)\b|\bnpm\s+(?:i|install|ci)\b|\bgit\s+clone\b)",
-    re.MULTILINE,
+    r"\b(?:apt-get|apt|apk|dnf|yum)\b.*\b(?:install|update|add)\b|\b(?:curl|wget|uvx)\s|\bpip3?\s+install\b"
+    r"|\buv\s+(?:add|pip|sync|run)\b|\bnpm\s+(?:i|install|ci)\b|\bgit\s+clone\b"
 )
+_LONGEST = 2000  # characters of a line that are looked at
+_YAML = 256 * 1024  # characters; more takes its parser minutes
 _MOST_ALIASES = 20  # of one file; a hundred may stand for billions of lines
 _BOUNDARY_BEFORE, _BOUNDARY_AFTER = r"(?<![\w./-])", r"(?![\w.-])"
 
 
 def needs_network(script: str) -> bool:
     """Whether a script fetches something, as far as its words tell."""
-    return _NEEDS_NETWORK.search(script) is not None
+    lines = (line.lstrip()[:_LONGEST] for line in script.split("\n"))
+    return any(_NEEDS_NETWORK.search(line.partition(" #")[0]) for line in lines if not line.startswith("#"))
 
 
 def working_folder(dockerfile: str) -> str:
@@ -88,7 +90,7 @@ def told(statement: str, folder: str) -> str:
 
 def dockerfile_in(folder: Path) -> str:
     """The text of the Dockerfile of a folder, empty where there is none. Raises EvaluationError."""
-    path = folder / "Dockerfile"
+    path = inside(folder, "Dockerfile")
     return text(path) if path.exists() else ""
 
 
@@ -109,6 +111,8 @@ def yaml_list(said: str, where: Path) -> list[Any]:
 
 
 def _yaml(said: str, where: Path) -> Any:
+    if len(said) > _YAML:
+        refuse(where, f"is longer than {_YAML} characters", "make it shorter")
     try:
         aliases = sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(said, Loader=yaml.SafeLoader))
         if aliases > _MOST_ALIASES:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from swarm.evaluation.case import Case, File
-from swarm.evaluation.sets.reading import data, folder, json_object, made, plain, refuse, text, within
+from swarm.evaluation.sets.reading import data, folder, holding, inside, json_object, made, plain, refuse, text, within
 
 NAME = "exercism"
 SECONDS = 60.0
+_CONFIG = ".meta/config.json"
 _DOCS = ("introduction.md", "instructions.md", "instructions.append.md")
 _COMMANDS: dict[str, Callable[[str], str]] = {
     ".py": lambda tests: f"python3 -m pytest -q {tests}",
@@ -42,12 +43,8 @@ class Exercism:
 
     def cases(self) -> Iterator[Case]:
         """The exercises by name. Raises EvaluationError."""
-        if (self._top / ".meta" / "config.json").exists():
-            found = [self._top]
-        else:
-            places = (self._top / "exercises" / "practice", self._top / "practice", self._top)
-            folders = [place for place in places if any(place.glob("*/.meta/config.json"))]
-            found = sorted(one.parent.parent for one in folders[0].glob("*/.meta/config.json")) if folders else []
+        places = (self._top, self._top / "exercises" / "practice", self._top / "practice")
+        found = next((all_ for place in places if place.is_dir() and (all_ := holding(place, _CONFIG))), [])
         if not found:
             refuse(self._top, "holds no exercise with a .meta/config.json", "name a clone of a track")
         for exercise in found:
@@ -55,7 +52,7 @@ class Exercism:
 
 
 def _case(exercise: Path) -> Case:
-    where = exercise / ".meta" / "config.json"
+    where = inside(exercise, _CONFIG)
     named = _named(json_object(where), where)
     stubs, tests, examples = named["solution"], named["test"], named["example"] or named["exemplar"]
     if not stubs or not tests:
@@ -102,8 +99,9 @@ def _file(exercise: Path, name: str, where: Path) -> File:
 
 
 def _statement(exercise: Path, stubs: list[str]) -> str:
-    parts = [text(exercise / ".docs" / name) for name in _DOCS if (exercise / ".docs" / name).exists()]
+    docs = inside(exercise, ".docs")
+    parts = [text(docs / name) for name in _DOCS if (docs / name).exists()]
     if not parts:
-        refuse(exercise / ".docs", "holds no instructions.md", "put the exercise's instructions there")
+        refuse(docs, "holds no instructions.md", "put the exercise's instructions there")
     told = f"Write the solution into {', '.join(stubs)}. It is judged by tests that are not here."
     return "\n\n".join([*(part.strip() for part in parts), told])

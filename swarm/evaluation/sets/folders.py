@@ -12,7 +12,7 @@ from typing import Any
 
 from swarm.evaluation.case import Case
 from swarm.evaluation.sets.given import Given
-from swarm.evaluation.sets.reading import folder, made, refuse, text, toml, tree, within
+from swarm.evaluation.sets.reading import folder, holding, made, refuse, text, toml, tree, within
 
 NAME = "folder"
 _ONE = "case.toml"
@@ -41,10 +41,10 @@ class Folders:
             yield self._case(path.parent, path)
 
     def _files(self) -> list[Path]:
-        found = [self._top / _ONE] if (self._top / _ONE).exists() else sorted(self._top.glob(f"*/{_ONE}"))
+        found = holding(self._top, _ONE)
         if not found:
             refuse(self._top, f"holds no {_ONE}, nor does a folder in it", "name a case, or a folder of cases")
-        return found
+        return [place / _ONE for place in found]
 
     def _case(self, place: Path, where: Path) -> Case:
         told = toml(where)

@@ -16,7 +16,7 @@ from swarm.evaluation.case import Case
 from swarm.evaluation.sets import containers
 from swarm.evaluation.sets.containers import JUDGE
 from swarm.evaluation.sets.given import Given
-from swarm.evaluation.sets.reading import folder, made, refuse, text, toml
+from swarm.evaluation.sets.reading import folder, holding, inside, made, refuse, text, toml
 
 NAME = "harbor"
 _REWARD = f"{JUDGE}/logs/verifier"
@@ -41,21 +41,20 @@ class Harbor:
 
     def cases(self) -> Iterator[Case]:
         """The tasks in the order of their names. Raises EvaluationError."""
-        tasks = [self._top] if (self._top / "task.toml").exists() else sorted(self._top.glob("*/task.toml"))
+        tasks = holding(self._top, "task.toml")
         if not tasks:
             refuse(self._top, "holds no task.toml, nor does a folder in it", "name a Harbor task, or a folder of tasks")
-        for task in tasks:
-            yield self._case(task if task.is_dir() else task.parent)
+        yield from map(self._case, tasks)
 
     def _case(self, task: Path) -> Case:
         told = toml(task / "task.toml")
-        environment, place = _table(told, "environment", task), task / "environment"
+        environment, place = _table(told, "environment", task), inside(task, "environment")
         dockerfile = containers.dockerfile_in(place)
         here = containers.working_folder(dockerfile)
-        tests = task / "tests"
+        tests = inside(task, "tests")
         script = text(tests / "test.sh")
         command, blocked = judged_by(script, has_pytest=(tests / "test_outputs.py").exists())
-        solution = task / "solution" / "solve.sh"
+        solution = inside(task, "solution/solve.sh")
         return made(
             task / "task.toml",
             id=task.name,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from swarm.evaluation.case import Case, File
-from swarm.evaluation.sets.reading import data, folder, made, refuse
+from swarm.evaluation.sets.reading import data, folder, inside, made, refuse
 
 NAME = "quixbugs"
 PROGRAMS, SOUND, TESTS, JSON = "python_programs", "correct_python_programs", "python_testcases", "json_testcases"
@@ -58,7 +58,7 @@ class QuixBugs:
     def _case(self, name: str) -> Case:
         program = f"{PROGRAMS}/{name}.py"
         helpers = [f"{PROGRAMS}/{one}" for one in _HELPERS if self._has(f"{PROGRAMS}/{one}")]
-        cases = data(self._top / JSON / f"{name}.json") if self._has(f"{JSON}/{name}.json") else b""
+        cases = self._data(f"{JSON}/{name}.json") if self._has(f"{JSON}/{name}.json") else b""
         seen = _first_half(cases)
         command = f"python3 -m pytest -q {TESTS}/test_{name}.py"
         return made(
@@ -72,13 +72,16 @@ class QuixBugs:
             files=(*map(self._file, (program, *helpers)), *(self._tests(name, seen) if seen else ())),
             hidden={"files": self._tests(name, cases), "command": command, "seconds": SECONDS, "paths": (program,)},
             test_command=command if seen else None,
-            solution={"files": (File(path=program, content=data(self._top / SOUND / f"{name}.py")),)},
+            solution={"files": (File(path=program, content=self._data(f"{SOUND}/{name}.py")),)},
             look_first=(program,),
             labels={"tests": "json" if cases else "code"},
         )
 
+    def _data(self, path: str) -> bytes:
+        return data(inside(self._top, path))
+
     def _file(self, path: str) -> File:
-        return File(path=path, content=data(self._top / path))
+        return File(path=path, content=self._data(path))
 
     def _tests(self, name: str, cases: bytes) -> tuple[File, ...]:
         found = [self._file(f"{TESTS}/test_{name}.py"), File(path="conftest.py", content=_CONFTEST.encode())]

@@ -24,6 +24,7 @@ LONGEST_LINE = 32 * 1024 * 1024  # of one row
 LARGEST_FILE = 16 * 1024 * 1024  # that goes into a workspace
 LARGEST_TREE = 64 * 1024 * 1024  # of all files of one case
 MOST_FILES = 5000  # of one case
+DEEPEST = 64  # folders in folders
 MOST_ROWS = 1_000_000
 
 
@@ -115,6 +116,22 @@ def within(top: Path, name: str, where: str | Path) -> Path:
     return path
 
 
+def inside(top: Path, name: str) -> Path:
+    """A path that the layout of a set names, below ``top``. Raises EvaluationError where it goes over a link."""
+    return within(top, name, top / name)
+
+
+def holding(top: Path, mark: str) -> list[Path]:
+    """The folder itself where it holds a file of that name, else all folders in it that do, by name; maybe none.
+
+    Raises EvaluationError where one of them is a link.
+    """
+    if (top / mark).exists():
+        return [top]
+    found = sorted(path.name for path in top.iterdir() if (path / mark).exists())
+    return [inside(top, name) for name in found]
+
+
 def plain(name: str, where: str | Path) -> str:
     """A relative path with nothing odd about it. Raises EvaluationError."""
     raw = name.encode("utf-8", "surrogateescape")
@@ -154,15 +171,19 @@ def made(where: str | Path, **fields: Any) -> Case:
 
 
 def _walk(top: Path, leave_out: frozenset[str]) -> Iterator[Path]:
-    for path in sorted(top.iterdir()):
-        if path.name in leave_out:
-            continue
-        if path.is_symlink():
-            refuse(path, "is a link", "put the file itself there")
-        if path.is_dir():
-            yield from _walk(path, leave_out)
-        else:
-            yield path
+    """Every path below that is no folder, by name, a folder's own before those of the folders in it."""
+    waiting = [top]
+    while waiting:
+        here = waiting.pop()
+        if here.is_symlink() or len(here.parts) - len(top.parts) > DEEPEST:
+            refuse(here, "is a link, or lies too deep", f"use plain folders, at most {DEEPEST} deep")
+        try:
+            found = sorted(path for path in here.iterdir() if path.name not in leave_out)
+        except OSError as error:
+            refuse(here, error.strerror or str(error), "make it a readable folder")
+        folders = [path for path in found if path.is_dir() and not path.is_symlink()]
+        yield from (path for path in found if path not in set(folders))
+        waiting += reversed(folders)
 
 
 def _object(said: str, where: str | Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from swarm.evaluation.sets import containers
 from swarm.evaluation.sets.containers import JUDGE
 from swarm.evaluation.sets.given import Given
 from swarm.evaluation.sets.harbor import image_in, judged_by, labels_of, several
-from swarm.evaluation.sets.reading import data, folder, made, refuse, text
+from swarm.evaluation.sets.reading import data, folder, holding, inside, made, refuse, text
 
 NAME = "terminal-bench"
 _SCRIPT = "run-tests.sh"
@@ -37,11 +37,10 @@ class TerminalBench:
 
     def cases(self) -> Iterator[Case]:
         """The tasks in the order of their names. Raises EvaluationError."""
-        tasks = [self._top] if (self._top / "task.yaml").exists() else sorted(self._top.glob("*/task.yaml"))
+        tasks = holding(self._top, "task.yaml")
         if not tasks:
             refuse(self._top, "holds no task.yaml, nor does a folder in it", "name a task, or a folder of tasks")
-        for task in tasks:
-            yield self._case(task if task.is_dir() else task.parent)
+        yield from map(self._case, tasks)
 
     def _case(self, task: Path) -> Case:
         where = task / "task.yaml"
@@ -49,7 +48,7 @@ class TerminalBench:
         dockerfile = containers.dockerfile_in(task)
         here = containers.working_folder(dockerfile)
         script = text(task / _SCRIPT) if (task / _SCRIPT).exists() else ""
-        tests = task / "tests"
+        tests = inside(task, "tests")
         command, blocked = judged_by(script or "curl x", has_pytest=(tests / "test_outputs.py").exists())
         files = containers.judging(tests, here) if tests.exists() else ()
         if script:

@@ -103,3 +103,20 @@ def test_names_of_tests_reach_the_shell_as_one_word(tmp_path):
     put(tmp_path / "exercises/practice/leap", {"a;reboot_test.py": "tests"})
     (case,) = set_.cases()
     assert case.hidden.command == "python3 -m pytest -q 'a;reboot_test.py'"
+
+
+@pytest.mark.parametrize("part", [".docs", ".meta"])
+def test_a_folder_of_an_exercise_that_is_a_link_is_refused(tmp_path, part):
+    set_ = exercise(tmp_path)
+    place = tmp_path / "exercises/practice/leap"
+    (place / part).rename(tmp_path / "elsewhere")
+    (place / part).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EvaluationError, match="link"):
+        list(set_.cases())
+
+
+def test_a_folder_of_quixbugs_that_is_a_link_is_refused(quixbugs):
+    (quixbugs / "json_testcases").rename(quixbugs / "other")
+    (quixbugs / "json_testcases").symlink_to("other")
+    with pytest.raises(EvaluationError, match="link"):
+        list(QuixBugs(quixbugs).cases())

@@ -106,6 +106,26 @@ def test_a_link_among_the_tests_is_refused(tmp_path):
         list(set_.cases())
 
 
+@pytest.mark.parametrize("part", ["tests", "environment", "solution"])
+def test_a_folder_of_a_task_that_is_a_link_is_refused(tmp_path, part):
+    set_ = harbor(tmp_path)
+    (tmp_path / "hello" / part).rename(tmp_path / "elsewhere")
+    (tmp_path / "hello" / part).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EvaluationError, match="link"):
+        list(set_.cases())
+
+
+def test_a_task_that_is_a_link_is_refused(tmp_path):
+    set_ = harbor(tmp_path)
+    (tmp_path / "other").symlink_to(tmp_path / "hello")
+    with pytest.raises(EvaluationError, match="link"):
+        list(set_.cases())
+
+
+def test_a_line_without_end_is_looked_at_in_no_time():
+    assert not containers.needs_network("apt " * 500_000)
+
+
 @pytest.mark.parametrize(
     ("path", "content", "word"),
     [

@@ -89,3 +89,17 @@ def test_a_missing_folder_is_told_with_what_was_wanted(tmp_path):
 def test_what_cannot_be_a_case_names_the_field(tmp_path):
     with pytest.raises(EvaluationError, match=r"row 7: hidden\.seconds"):
         reading.made("row 7", id="a", statement="b", hidden={"command": "c", "seconds": -1})
+
+
+def test_folders_without_end_are_refused_and_no_recursion(tmp_path):
+    deep = tmp_path.joinpath(*["d"] * 200)
+    deep.mkdir(parents=True)
+    with pytest.raises(EvaluationError, match="too deep"):
+        reading.tree(tmp_path)
+
+
+def test_the_folder_that_is_read_may_not_be_a_link_itself(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(EvaluationError, match="is a link"):
+        reading.tree(tmp_path / "link")

@@ -97,6 +97,7 @@ def test_a_run_its_report_and_two_runs_side_by_side(away: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_run_that_is_interrupted_leaves_a_report_and_goes_on(away: Path) -> None:
     words = ["humanevalfix", "--limit", "6", "--strategy", "reference", "--out", "run"]
     child = subprocess.Popen(
@@ -119,6 +120,7 @@ def test_a_run_that_is_interrupted_leaves_a_report_and_goes_on(away: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_bounded_run_says_that_it_is_not_whole(away: Path) -> None:
     words = ("humanevalfix", "--limit", "200", "--strategy", "nothing", "--out", "run", "--total-wall", "4")
     done = run(*words, folder=away)

@@ -18,9 +18,9 @@ class Agent:
     async def work(self, work: Work) -> Conclusion:
         """Let the model work until it finishes, asks, gives up or has spent the budget. Raises PoolError and
         SandboxError."""
-        talk = await begin(work)
         kit = Toolkit(work.sandbox, work.test_command)
         kit.recall(step.data for step in work.past)
+        talk = await begin(work, kit)
         try:
             while True:
                 await talk.listen()

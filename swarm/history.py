@@ -91,6 +91,7 @@ class Past:
     native: bool
     open_calls: tuple[str, ...]
     changed: bool
+    failing: bool = False
     opening: tuple[Message, ...] = ()
     notes: str = ""
     traits: Traits | None = None
@@ -137,6 +138,7 @@ def _begun(data: Mapping[str, Any]) -> Past:
         bool(data["native"]),
         (),
         changed=False,
+        failing=bool(data.get("failing")),
         opening=opening,
         traits=Traits.model_validate(data["traits"]) if "traits" in data else None,
         began_on=tier,

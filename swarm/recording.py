@@ -18,6 +18,8 @@ OVERFLOW = "overflow"
 TOO_LONG = "the request was too long: "
 REFUSED = "refused"
 """``about`` of the note that a request was turned down for another reason; beside it its digest and the error."""
+BEFORE = "before"
+"""``about`` of the line of a test run before any change, which is no turn of the work."""
 NO_ANSWER = (OVERFLOW, REFUSED)
 _WHOSE = {"session", "program", "deadline", "request_class", "cache_salt", "messages", "tools"}
 _LATER = {"sampling", "template", "effort"}

@@ -58,10 +58,20 @@ async def _nudge(talk: Talk, turn: Turn) -> None:
     over = progress.stuck(talk.progress.after(event))
     async with talk.noticing() as (left, kept):
         message = Message(
-            role="user", content="\n\n".join(part for part in (nudge(turn.said, talk.form), left) if part)
+            role="user", content="\n\n".join(part for part in (nudge(turn.said, talk.form), _next(talk), left) if part)
         )
         await talk.append("note", message, {"text": "a nudge: no tool was called", **kept}, event)
     _give_up_if(over)
+
+
+def _next(talk: Talk) -> str:
+    """What a model that called nothing several times could call now; nothing at first."""
+    if not progress.idle(talk.progress):
+        return ""
+    files = [path for path in (*talk.work.task.request.paths, *talk.trail.files) if path]
+    if talk.changed:
+        return prompts.NEXT.format("run_tests" if talk.work.test_command and not talk.tested else "finish")
+    return prompts.NEXT.format(f"view of {files[0]}" if files else "run_tests" if talk.work.test_command else "shell")
 
 
 def _held_back(call: Call | Broken, missed: list[str], number: int, *, over: bool) -> Result | None:

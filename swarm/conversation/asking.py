@@ -13,7 +13,7 @@ from pool.errors import (
 from pool.types import ChatRequest, Reply
 from swarm import history, recording
 from swarm.budgets.prices import facts
-from swarm.conversation import room
+from swarm.conversation import progress, room
 from swarm.conversation.shrinking import make_room
 from swarm.conversation.talk import Talk, dump
 from swarm.speech.calls import Turn
@@ -23,6 +23,7 @@ from swarm.speech.turn import read
 from swarm.work import Work
 
 _LATE = 0.5
+_USUAL, _HOTTER, _HOTTEST = 0.2, 0.25, 1.0  # temperature, and what is added after each answer without a call
 _TRIES = 14  # of one turn: every remedy there is, and a few refusals
 _CURES = 2  # of a conversation that a server refuses, for each answer
 _NOT_FOR_ITS_WORDS = (CapabilityError, MisconfiguredError, ModelMissingError)
@@ -106,6 +107,8 @@ def _request(work: Work, talk: Talk, most: int) -> ChatRequest:
     fields = talk.form.fields(talk.tools)
     if work.temperature is not None:
         fields["temperature"] = work.temperature
+    if idle := progress.idle(talk.progress):  # the same question, asked in the same way, is answered in the same way
+        fields["temperature"] = min(_HOTTEST, float(fields.get("temperature", _USUAL)) + idle * _HOTTER)
     return ChatRequest(
         tier=talk.tier,
         messages=lay(talk.messages, talk.form),

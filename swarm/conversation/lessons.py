@@ -54,10 +54,9 @@ class Trail:
         if kind == "edit" and path and path not in files:
             files = (*files, str(path))[:_FILES]
         tests = self.tests
-        if data.get("tool") in {"run_tests", "finish"} and kind == "command":
-            said = data.get("message")
-            text = str(said.get("content", "")) if isinstance(said, Mapping) else str(data.get("text", ""))
-            tests = shorten(clean(text), _TESTS)
+        said = data.get("message")
+        if data.get("tool") in {"run_tests", "finish"} and kind == "command" and isinstance(said, Mapping):
+            tests = shorten(clean(str(said.get("content", ""))), _TESTS)
         return Trail(files, tests)
 
 

@@ -14,12 +14,15 @@ from swarm.budgets.notices import told_before
 from swarm.conversation import lessons, progress, room
 from swarm.conversation.lessons import Trail
 from swarm.conversation.progress import EVENT, Event, Progress
+from swarm.conversation.scene import Scene, scene
+from swarm.sizes import is_small
 from swarm.speech.form import Form, choose
 from swarm.speech.told import protocol
+from swarm.tools.kit import Toolkit
 from swarm.tools.specs import Size, specs
 from swarm.work import Work
 
-SMALL_WINDOW = 10_000  # tokens
+SMALL_WINDOW = 16_384  # tokens
 _KNOWN = 0.15  # share of the window that what is known of a repository may take
 
 
@@ -156,17 +159,19 @@ class Talk:
         await self.work.record("budget", notice.facts())
 
 
-async def begin(work: Work) -> Talk:
-    """A new conversation, or the one in the journal with its interrupted calls answered. Raises PoolError."""
+async def begin(work: Work, kit: Toolkit | None = None) -> Talk:
+    """A new conversation, or the one in the journal with its interrupted calls answered. A new one begins with what
+    the ``kit`` shows of the work. Raises PoolError and SandboxError."""
     past = history.rebuild(work.past)
-    return await _new(work) if past is None else await _resumed(work, past)
+    return await _new(work, kit) if past is None else await _resumed(work, past)
 
 
-async def _new(work: Work) -> Talk:
+async def _new(work: Work, kit: Toolkit | None) -> Talk:
     traits = await work.pool.traits(work.tier)
     form = choose(traits, work.manners)
     tools = specs(testable=bool(work.test_command), size=size_of(traits))
-    messages = opening_of(work, traits, protocol(form, tools))
+    seen = await scene(work, kit, traits) if kit is not None else Scene()
+    messages = opening_of(work, traits, protocol(form, tools), scene=seen.text)
     told = {
         "native": form.native,
         **_told(work.tier, traits, form),
@@ -174,10 +179,14 @@ async def _new(work: Work) -> Talk:
         "ladder": list(work.ladder),
         "manners": {name: own.model_dump(mode="json", exclude_defaults=True) for name, own in work.manners.items()},
         "test_command": work.test_command,
+        "shown": list(seen.shown),
+        "failing": seen.failing,
         "messages": [dump(message) for message in messages],
     }
     await work.record("note", {"text": "the conversation begins", "about": history.OPENING, **told})
-    return Talk(work, messages, form, tools, traits, work.tier, opening=messages, ladder=work.ladder)
+    talk = Talk(work, messages, form, tools, traits, work.tier, opening=messages, ladder=work.ladder)
+    talk.tested = not seen.failing
+    return talk
 
 
 def _told(tier: str, traits: Traits, form: Form) -> dict[str, Any]:
@@ -190,12 +199,13 @@ def reformed(form: Form, traits: Traits, work: Work) -> Form:
     return choose(traits, work.manners).model_copy(update={"way": form.way, "shape": form.shape})
 
 
-def opening_of(work: Work, traits: Traits, protocol: str, *, bare: bool = False) -> tuple[Message, ...]:
+def opening_of(
+    work: Work, traits: Traits, protocol: str, *, scene: str = "", bare: bool = False
+) -> tuple[Message, ...]:
     """The first messages, what is known of the repository cut to a part of the window; ``bare`` of it."""
     most = 0 if bare else int(traits.window * _KNOWN * room.BYTES) if traits.window else None
-    return prompts.opening(
-        work.task.request, protocol=protocol, test_command=work.test_command, known=work.known, room=most
-    )
+    told = prompts.Told(work.test_command, work.known, most, scene)
+    return prompts.opening(work.task.request, told, protocol=protocol, small=size_of(traits) == "small")
 
 
 async def _resumed(work: Work, past: history.Past) -> Talk:
@@ -211,7 +221,7 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
     talk = Talk(work, past.messages, form, tools, traits, tier, opening=past.opening)
     talk.notes, talk.turn = past.notes, len(past.messages)
     talk.ladder = work.ladder if moved else past.ladder
-    talk.changed, talk.tested = past.changed, not past.changed
+    talk.changed, talk.tested = past.changed, not (past.changed or past.failing)
     talk.heard = last_heard(work)
     talk.told = told_before(work.past, work.attempt)
     calls = (step.data for step in reversed(work.past) if step.kind == "model_call" and "message" in step.data)
@@ -230,8 +240,10 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
 
 
 def size_of(traits: Traits) -> Size:
-    """Which tools are offered: fewer where their descriptions would take much of the window."""
-    return "small" if traits.window is not None and traits.window <= SMALL_WINDOW else "full"
+    """Which tools are offered, and in how many words the work is explained: less to small models, and where it would
+    take much of the window."""
+    narrow = traits.window is not None and traits.window <= SMALL_WINDOW
+    return "small" if narrow or is_small(traits.model) else "full"
 
 
 def last_heard(work: Work) -> int:

@@ -156,6 +156,8 @@ def in_turn(kind: str, data: Mapping[str, Any]) -> bool:
     """Whether a line's place in the order of the work is fixed: calls of a model, what tools gave, what was said."""
     if kind == "model_call":
         return "ask" not in data
+    if data.get("about") == recording.BEFORE:
+        return False
     return kind in {"command", "edit", "message"} or "message" in data or data.get("about") in recording.NO_ANSWER
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pool.testing import ScriptedPool
+from pool.types import Traits
 from sandbox.testing import ScriptedBackend, ScriptedSandbox
 from sandbox.types import SandboxSpec
 from swarm.budgets.ledger import BudgetLedger
@@ -25,7 +26,8 @@ class Desk:
         self.pool = pool
         self.steps: list[Step] = []
         self.saves = 0
-        request = TaskRequest(repository="demo", instructions=more.pop("instructions", "mend it"))
+        paths = more.pop("paths", ())
+        request = TaskRequest(repository="demo", instructions=more.pop("instructions", "mend it"), paths=paths)
         self.work = Work(
             task=Task(id="t1", request=request, budget=budget, created=0.0),
             attempt="t1.1",
@@ -66,6 +68,7 @@ async def desk() -> AsyncIterator[OpenDesk]:
             script: Any = (),
             *,
             native: bool = True,
+            traits: Traits | None = None,
             budget: Budget | None = None,
             **more: Any,
         ) -> Desk:
@@ -74,7 +77,7 @@ async def desk() -> AsyncIterator[OpenDesk]:
                 target = sandbox.work / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content if isinstance(content, bytes) else content.encode())
-            pool = ScriptedPool(script, native=native)
+            pool = ScriptedPool(script, native=native, traits=traits)
             return Desk(sandbox, pool, budget=budget or Budget(), **more)
 
         yield make

@@ -187,7 +187,7 @@ async def test_a_pool_that_makes_no_notes_ends_nothing(bench: OpenBench) -> None
 
 async def test_notes_that_a_task_cannot_afford_are_not_bought(bench: OpenBench) -> None:
     model = Model(turns=9, said="I think about it at length. " * 30)
-    at = bench(model, traits=SMALL, budget=Budget(tokens=20_000))
+    at = bench(model, traits=SMALL.model_copy(update={"window": 3000}), budget=Budget(tokens=16_000))
     with suppress(BudgetExceededError):
         await worked(at, long(2))
     assert not at.about(CONDENSE)

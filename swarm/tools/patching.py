@@ -67,9 +67,7 @@ class Patcher:
         """What one change makes of its file, on top of those before it. Raises _MissedError."""
         path = await self._files.place(change.path)
         old = await self._state(path, before, after)
-        if (
-            old.data is None and change.to is not None
-        ):  # as plain diff names one file: a.py.orig, a.py
+        if old.data is None and change.to is not None:  # as plain diff names one file: a.py.orig, a.py
             path, change = await self._files.place(change.to), replace(change, to=None)
             old = await self._state(path, before, after)
         if change.kind == "add":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sandbox.base import Sandbox
@@ -28,6 +29,16 @@ _LARGEST = 8_000_000  # bytes of a report
 _NAMES = 500  # failing tests that the journal keeps
 
 
+@dataclass(frozen=True)
+class _Ran:
+    """A run: its command, the tests that it was narrowed to, what the model is told of that, and how it ended."""
+
+    command: str
+    only: str
+    note: str
+    outcome: Outcome
+
+
 class Tester:
     """Runs the tests, and remembers how each selection of them ended last."""
 
@@ -39,15 +50,14 @@ class Tester:
         """Run all tests, or some of them."""
         if not self._command:
             return refused("no test command is known for this task; run what fits through shell")
-        command = self._command if only is None else narrowed(self._command, only)
-        if command is None:
-            return refused(
-                f"the test command ({self._command[:200]}) cannot be narrowed to some tests: call run_tests without "
-                "only, or run the tests you want through shell"
-            )
+        command, note = self._command, ""
+        if only is not None:
+            command = narrowed(self._command, only) or self._command
+        if only is not None and command == self._command:
+            only, note = None, "[this test command cannot be narrowed to some tests: all were run]"
         outcome = await self._sandbox.run(_wrapped(command, seconds))
         report = await self._report(outcome)
-        return self._told(command, only or "", outcome, report)
+        return self._told(_Ran(command, only or "", note, outcome), report)
 
     async def asked(self, asked: RunTests, seconds: float | None) -> Result:
         """Run what a call asks for."""
@@ -73,17 +83,19 @@ class Tester:
             return found
         return reports.read_unittest(outcome.text) if not outcome.cut else None
 
-    def _told(self, command: str, only: str, outcome: Outcome, report: Report | None) -> Result:
+    def _told(self, ran: _Ran, report: Report | None) -> Result:
+        only, note, outcome = ran.only, ran.note, ran.outcome
         ok = outcome.exit_code == 0 and not outcome.timed_out
-        data = facts(command, outcome)
+        data = facts(ran.command, outcome)
         if report is None:
-            text = told(outcome, self._outputs)
+            text = "\n".join(_given(note, told(outcome, self._outputs)))
             return Result(text, kind="command", data=data | self._counted(), changed=True, ok=ok)
         failed = report.results.failed
         lines = [f"[tests: {reports.counts(report)}; {ending(outcome)}, {outcome.seconds:.1f} s]"]
-        lines += _given(reports.change(self._failed.get(only), report), reports.failures(report))
+        reasons, whole = reports.failures(report)
+        lines += _given(note, reports.change(self._failed.get(only), report), reasons)
         self._failed[only] = failed
-        if not ok:
+        if not whole:
             number = self._outputs.keep(clean(outcome.text).strip("\n"))
             lines.append(f'[view path "output:{number}" shows the whole output]')
         if not ok and not failed:  # the runner is unhappy for another reason: a plugin, a threshold, a warning

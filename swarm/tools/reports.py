@@ -18,6 +18,7 @@ from swarm.evidence import Results
 from swarm.history import clean
 
 _MESSAGE, _MESSAGES, _NAMED = 900, 5, 25  # characters of a failure's words, failures with words, failures with a name
+_LEFT_OUT = "[...]\n"
 _SECTION = re.compile(
     r"^={70}\n(?:FAIL|ERROR): (?P<method>\w+) \((?P<where>[\w.]+)\)[^\n]*\n(?:[^\n-][^\n]*\n)?-{70}\n"
     r"(?P<words>.*?)(?=^={70}\n|^-{70}\n|\Z)",
@@ -69,7 +70,7 @@ def _end(text: str) -> str:
     if len(tail) <= _MESSAGE and len(text) <= 4 * _MESSAGE:
         return tail
     tail = tail[-_MESSAGE:]
-    return "[...]\n" + (tail[tail.find("\n") + 1 :] if "\n" in tail[:-1] else tail)
+    return _LEFT_OUT + (tail[tail.find("\n") + 1 :] if "\n" in tail[:-1] else tail)
 
 
 def counts(report: Report) -> str:
@@ -106,14 +107,17 @@ def change(failed_before: Sequence[str] | None, report: Report) -> str:
     return "since the last run: " + "; ".join(parts)
 
 
-def failures(report: Report) -> str:
-    """The failing tests, the first with their reasons, the next by name, the rest counted."""
+def failures(report: Report) -> tuple[str, bool]:
+    """The failing tests, the first with their reasons, the next by name, the rest counted; and whether all is told."""
     told = []
+    whole = len(report.results.failed) <= _MESSAGES
     for number, name in enumerate(report.results.failed):
         if number >= _NAMED:
             told.append(f"[{len(report.results.failed) - _NAMED} more fail]")
             break
         told.append(f"FAILED {clean(name)[:300]}")
         reason = report.reasons.get(name, "") if number < _MESSAGES else ""
-        told += [f"  {line}" for line in _end(reason).splitlines()]
-    return "\n".join(told)
+        end = _end(reason)
+        whole = whole and not end.startswith(_LEFT_OUT)
+        told += [f"  {line}" for line in end.splitlines()]
+    return "\n".join(told), whole

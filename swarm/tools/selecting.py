@@ -1,4 +1,4 @@
-"""Narrows the operator's test command to some tests, where that is safe and clear: a plain call of pytest. Pure."""
+"""Narrows the operator's test command to some tests, where that is safe and clear: a plain call. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,25 @@ _SELECTOR = re.compile(r"\.py(?:$|::)|::|/")
 def narrowed(command: str, only: str) -> str | None:
     """The command for the tests that ``only`` names: a file, a folder, a test id, or words of test names.
 
-    None where the command is not plainly a call of pytest, or names what is to be run in a way that cannot be narrowed.
+    None where the command is not plainly a call of pytest or unittest, or names what is to be run in a way that cannot
+    be narrowed.
     """
     words = _words(command)
     if words is None or only.startswith("-"):
         return None
+    return _of_unittest(words, only) or _of_pytest(words, only)
+
+
+def _of_unittest(words: list[str], only: str) -> str | None:
+    """By a part of the tests' names: unittest's own pattern goes with whatever else is named."""
+    if len(words) > 2 and _PYTHON.match(words[0]) and words[1:3] == ["-m", "unittest"] and "-k" not in words:
+        last = re.split(r"::|/|\.(?!py$)", only.rstrip("/"))[-1].removesuffix(".py")
+        return shlex.join([*words, "-k", last]) if re.fullmatch(r"\w+", last) else None
+    return None
+
+
+def _of_pytest(words: list[str], only: str) -> str | None:
+    """By pytest's own words for it: a path or test id in the place of those given, else a part of the names."""
     start = _runner(words)
     if start is None:
         return None

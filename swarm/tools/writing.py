@@ -22,8 +22,8 @@ from swarm.tools.viewing import around, state
 
 _REASON = 4000
 _STEER = (
-    "\nThis is miss number {} in this file. Stop guessing: view the lines, then change them by their numbers with "
-    "edit_lines, or give the whole file with write."
+    "\nThis is miss number {} in this file. Do not give this call again: view the file and change its lines by their "
+    "numbers with edit_lines, or give the whole file with write."
 )
 
 
@@ -63,7 +63,7 @@ class Writer:
             return stale
         edited = lines.replace_lines(found.data, asked.first, last, asked.replace, asked.expect)
         if isinstance(edited, Missed):
-            return refused(f"{path} is unchanged: {clean(edited.reason)[:_REASON]}")
+            return self._missed(path, edited.reason)
         return await self._changed(path, found.data, edited, seconds)
 
     async def write(self, asked: Write, seconds: float | None) -> Result:

@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 
 from swarm.tools.editing.matching import lines_of
 
+_AROUND = 2  # lines shown before and after
 _LINES, _WIDE, _WORK = 20_000, 400, 1_000_000  # lines looked at, characters of each, and of all
 
 
@@ -18,8 +19,8 @@ def nearest(text: str, search: str) -> str:
     best, place = _best(lines, wanted[anchor].strip()[:_WIDE])
     if best < 0.4:
         return "the search text is not in the file, and nothing like it: view the file and copy the lines exactly"
-    first = max(0, place - anchor)
-    shown = lines[first : first + len(wanted) + 1]
+    first = max(0, place - anchor - _AROUND)
+    shown = lines[first : place - anchor + len(wanted) + _AROUND]
     told = "\n".join(f"{first + 1 + offset}\t{line.rstrip(chr(13))[:_WIDE]}" for offset, line in enumerate(shown))
     return f"the search text is not in the file. The nearest lines are:\n{told}"
 

@@ -42,18 +42,20 @@ def test_a_junit_report_gives_names_and_reasons() -> None:
     found = reports.read_junit(JUNIT)
     assert found is not None
     assert reports.counts(found) == "1 failed, 1 passed, 1 skipped"
-    told = reports.failures(found)
+    told, whole = reports.failures(found)
     assert told.startswith("FAILED tests/test_a.py::test_bad\n")
     assert "  E       assert 1 == 2" in told
     assert told.endswith("tests/test_a.py:4: AssertionError")
+    assert whole
 
 
 def test_a_unittest_report_gives_names_and_reasons() -> None:
     found = reports.read_unittest(UNITTEST)
     assert found is not None
-    told = reports.failures(found)
+    told, whole = reports.failures(found)
     assert told.startswith("FAILED tests.test_m.T.test_add\n")
     assert told.endswith("AssertionError: 1 != 2")
+    assert whole
 
 
 def test_what_is_no_report_is_none() -> None:
@@ -74,7 +76,8 @@ def test_changes_since_the_last_run_are_told() -> None:
 
 def test_many_failures_are_counted_and_long_reasons_end_with_their_end() -> None:
     many = tuple(f"t{n:03}" for n in range(60))
-    told = reports.failures(Report(Results((), many), dict.fromkeys(many, "x\n" * 5000 + "the end")))
+    told, whole = reports.failures(Report(Results((), many), dict.fromkeys(many, "x\n" * 5000 + "the end")))
     assert told.endswith("[35 more fail]")
+    assert not whole
     assert told.count("the end") == 5
     assert len(told) < 10_000

@@ -56,11 +56,13 @@ def test_many_stars_and_braces_end_at_once() -> None:
         ),
         ("pytest tests/", "./tests/test_a.py", "pytest ./tests/test_a.py"),
         ("pytest -q -p no:cacheprovider tests", "total", "pytest -q -p no:cacheprovider tests -k total"),
+        ("python3 -m unittest -v -b test_m", "test_m.T.test_a", "python3 -m unittest -v -b test_m -k test_a"),
+        ("python -m unittest", "tests/test_m.py", "python -m unittest -k test_m"),
         ("pytest", "a and not b", "pytest -k 'a and not b'"),
         ("pytest", "tests/x.py::t[$(rm -rf /)]", "pytest 'tests/x.py::t[$(rm -rf /)]'"),
     ],
 )
-def test_a_plain_call_of_pytest_is_narrowed(command: str, only: str, made: str) -> None:
+def test_a_plain_call_is_narrowed(command: str, only: str, made: str) -> None:
     assert narrowed(command, only) == made
 
 
@@ -72,7 +74,8 @@ def test_a_plain_call_of_pytest_is_narrowed(command: str, only: str, made: str) 
         ("pytest; true", "test_a"),
         ("pytest $ARGS", "test_a"),
         ("X=1 pytest", "test_a"),
-        ("python -m unittest -v", "test_a"),
+        ("python -m unittest -v -k x", "test_a"),
+        ("python -m unittest -v", "a b"),
         ("pytest --unknown value", "test_a"),
         ("pytest unit", "integration/test_a.py"),
         ("pytest", "--pdb"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swarm.tools.names import ALIASES, EDITORS, KEYS, key_of, meant, tool_of
-from swarm.tools.specs import SMALL, TOOLS, specs
+from swarm.tools.specs import SMALL, TOOLS, UNTOLD, specs
 
 FULL = {spec.name: spec.parameters["properties"] for spec in specs(testable=True)}
 
@@ -99,5 +99,14 @@ def test_what_is_offered_costs_little() -> None:
         offered = specs(testable=True, size=which)
         return sum(len(spec.description) + len(str(spec.parameters)) for spec in offered)
 
-    assert size("small") < 4200
-    assert size("full") < 6600
+    assert size("small") < 2700
+    assert size("full") < 4300
+
+
+def test_what_a_small_model_is_not_told_of_is_taken_all_the_same() -> None:
+    small = {spec.name: spec.parameters for spec in specs(testable=True, size="small")}
+    for tool, untold in UNTOLD.items():
+        assert untold <= set(TOOLS[tool].model_fields)
+        assert not untold & set(small[tool]["properties"])
+        assert not untold & set(small[tool]["required"])
+        assert untold <= set(FULL[tool]), "the full set tells all"

@@ -126,7 +126,7 @@ def changed(old: str, new: str) -> tuple[str, str] | None:
     tail = min(tail, len(was) - head, len(will) - head)
     while head > 0 or tail > 0:
         search = "".join(was[head : len(was) - tail])
-        if search.strip() and old.count(search) == 1:
+        if search.strip() and old.find(search) == old.rfind(search):  # counting misses what overlaps
             return search, "".join(will[head : len(will) - tail])
         head, tail = max(0, head - 1), max(0, tail - 1)
     return None

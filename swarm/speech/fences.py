@@ -68,11 +68,13 @@ def _objects(text: str, opened: re.Match[str], *, sure: bool) -> list[Found]:
 
 
 def _body(text: str, opened: re.Match[str]) -> tuple[str, int]:
-    """What stands in a block, and where it ends."""
-    closing = re.compile(rf"\n?[ \t]*{opened['mark']}(?!\w)").search(text, opened.end())
+    """What stands in a block, and where it ends: at the first mark on a line of its own, else at any."""
+    at, mark = opened.end(), opened["mark"]
+    own = re.compile(rf"(?:\n|(?<=\n))[ \t]*{mark}(?!\w)").search(text, at)
+    closing = own or re.compile(rf"{mark}(?!\w)").search(text, at)
     if closing is None:
-        return text[opened.end() :], len(text)
-    return text[opened.end() : closing.start()], closing.end()
+        return text[at:], len(text)
+    return text[at : closing.start()], closing.end()
 
 
 def _skip(text: str, at: int) -> int:

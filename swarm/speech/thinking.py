@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _MARKS = (
     ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"), ("<reasoning>", "</reasoning>"),
@@ -13,8 +14,8 @@ _SKIPPED = re.compile(r"(?:\s|<\|start\|>assistant|<\|im_start\|>assistant)*")
 _NEXT = re.compile(r"<tool_call|<function=|\[TOOL_CALLS\]|<\|tool_call|\Z")
 
 
-def split(text: str) -> tuple[str, str]:
-    """The thoughts and the rest of an answer.
+def split(text: str, calls: Sequence[tuple[int, int]] = ()) -> tuple[str, str]:
+    """The thoughts and the rest of an answer. ``calls`` are where calls stand in it: a mark within one is none.
 
     A thought that nothing closes goes on to the end, or to the first call that is marked as one
     (vllm-project/vllm#39056). Where a template had put the opening mark into the prompt, only the closing one is there.
@@ -36,7 +37,14 @@ def split(text: str) -> tuple[str, str]:
         text = text[end + len(marks[1]) :]
     if not thoughts:
         for opening, closing in _MARKS[:6]:
-            before, mark, after = text.partition(closing)
-            if mark and opening not in before and (not after or after[0].isspace() or after[0] == "<"):
+            at = text.find(closing)
+            before, after = text[:at], text[at + len(closing) :]
+            within = any(start < at < end for start, end in calls)
+            if (
+                at >= 0
+                and not within
+                and opening not in before
+                and (not after or after[0].isspace() or after[0] == "<")
+            ):
                 return before.strip(), after.strip("\n")
     return "\n".join(part.strip() for part in thoughts if part.strip()), text.strip("\n") if thoughts else text

@@ -57,7 +57,7 @@ def call_id(number: int, index: int) -> str:
 
 
 def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> _Heard:
-    inline, words = thinking.split(plain(choice.content))
+    inline, words = _split(plain(choice.content), specs, form)
     thought = "\n".join(part for part in (plain(choice.reasoning).strip(), inline) if part)
     if choice.tool_calls or choice.torn:
         asked = tuple(Found(plain(c.name), _native(c.arguments), 0, 0, "native") for c in choice.tool_calls)
@@ -79,6 +79,14 @@ def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> _Heard:
         found = scan.last(in_thought, thought)
         return _Heard(words, thought[: found[0].start], found, thought, "a call in the thoughts", garbled)
     return _Heard(words, thought, garbled=garbled)
+
+
+def _split(content: str, specs: Sequence[ToolSpec], form: Form) -> tuple[str, str]:
+    """The thoughts that a server left in the words, and the words. A mark of thoughts within a call is no mark."""
+    if form.way == "constrained" and mending.whole(content) is not None:
+        return "", content
+    calls = scan.scan(content, specs) if "</" in content or "[/" in content else ()
+    return thinking.split(content, [(one.start, one.end) for one in calls])
 
 
 def _own(found: tuple[Found, ...], words: str) -> tuple[Found, ...]:

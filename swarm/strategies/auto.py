@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from swarm.budgets.share import spent_in
 from swarm.strategies import learning
 from swarm.strategies.learning import Decision
-from swarm.strategies.parts import concluded
+from swarm.strategies.parts import concluded, of_whole, share_spent, shared_out
+from swarm.strategies.sizes import is_weak
 from swarm.types import Conclusion
 from swarm.work import Strategy, Work
 
 AUTO = "auto"
 CHOICE = "strategy"
 """``about`` of the note that says which strategies `auto` tries, and why."""
+_FIRST = 0.4  # of what is left, for a way that another one may follow
 _LADDERED = ("cascade", "plan", "draft-verify")  # need a second tier
 
 
@@ -41,23 +43,25 @@ class Auto:
     async def _decide(self, work: Work) -> Decision:
         small = work.tier in self._small
         native = not small and await work.pool.native_tools(work.tier)
+        weak = not small and is_weak((await work.pool.traits(work.tier)).model)
         testable = bool(work.test_command)
-        rule = choose(small=small, native_tools=native, testable=testable)
+        rule = choose(small=small, weak=weak, native_tools=native, testable=testable)
         others = others_than(rule, small=small, testable=testable, tiers=len(work.ladder))
         return learning.decide(rule, others, work.outcomes, now=work.task.created, seed=work.attempt, tier=work.tier)
 
 
-def choose(*, small: bool, native_tools: bool, testable: bool) -> tuple[str, ...]:
+def choose(*, small: bool, native_tools: bool, testable: bool, weak: bool = False) -> tuple[str, ...]:
     """The strategies to try in turn where nothing was learnt; the next one follows only where one gave up.
 
     Without a test command only the agent can do anything. A very small model cannot steer itself at all. A model
-    that does not speak native tool calls is a weak agent, so the cheap search goes first and the agent follows.
+    of few parameters, or that does not speak native tool calls, is a weak agent, so the cheap search goes first and
+    the agent follows.
     """
     if not testable:
         return ("agent",)
     if small:
         return ("sampled_repair",)
-    return ("agent",) if native_tools else ("sampled_repair", "agent")
+    return ("agent",) if native_tools and not weak else ("sampled_repair", "agent")
 
 
 def others_than(rule: Sequence[str], *, small: bool, testable: bool, tiers: int) -> tuple[str, ...]:
@@ -74,19 +78,20 @@ def others_than(rule: Sequence[str], *, small: bool, testable: bool, tiers: int)
 async def in_turn(work: Work, names: Sequence[str], strategy: Callable[[str], Strategy]) -> Conclusion:
     """Try strategies one after the other, as long as each gives up. Raises PoolError and SandboxError.
 
-    Several are parts, each with a conversation of its own; all of them may spend what is left.
+    Several are parts, each with a conversation of its own; each but the last may spend a share of what is left.
     """
     tried: dict[str, int] = {}
     for number, name in enumerate(names, 1):
         before = work.ledger.spent().tokens
-        part = work if len(names) == 1 else work.part(f"way-{number}")
+        part = work if len(names) == 1 else shared_out(work, f"way-{number}", 1.0 if number == len(names) else _FIRST)
         earlier = spent_in(part.past).tokens
         conclusion = await (strategy(name).work(work) if part is work else concluded(part, strategy(name)))
         tried[name] = work.ledger.spent().tokens - before + earlier
-        if conclusion.ending != "gave_up" or number == len(names):
+        if number == len(names) or not (conclusion.ending == "gave_up" or share_spent(conclusion)):
             break
-        await work.record("note", {"text": f"{name} gave up: {conclusion.summary}"})
-    return conclusion.model_copy(update={"strategy": name, "tried": tried})
+        ended = "gave up" if conclusion.ending == "gave_up" else "spent its share"
+        await work.record("note", {"text": f"{name} {ended}: {conclusion.summary}"})
+    return of_whole(conclusion.model_copy(update={"strategy": name, "tried": tried}))
 
 
 def _chosen_before(work: Work) -> tuple[tuple[str, ...], str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 
 from pool.config import AUTO, PoolConfig
@@ -17,12 +16,11 @@ from swarm.strategies.command import CommandAgent
 from swarm.strategies.plan import PlanThenAct
 from swarm.strategies.repair import SampledRepair
 from swarm.strategies.review import ReviewAndFix
+from swarm.strategies.sizes import is_small
 from swarm.strategies.verify import DraftVerify
 from swarm.types import Conclusion
 from swarm.work import Strategy, Work
 
-_PARAMETERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([mb])(?![a-z])", re.IGNORECASE)
-_SMALL = 1e9
 _NONE: Mapping[str, StrategyConfig] = {}
 
 
@@ -50,7 +48,7 @@ def strategy_named(
             case "agent" | "single":
                 return Agent()
             case "sampled_repair":
-                return SampledRepair(rules=True)
+                return SampledRepair(rules=True, rewrite=True)
             case "mutation_repair":
                 return SampledRepair(rules=True, samples=False)
             case "auto" if not depth:
@@ -105,9 +103,3 @@ def small_tiers(pool: PoolConfig) -> frozenset[str]:
     behind = {AUTO: pool.auto.tiers or pool.tiers}
     behind |= {name: (*model.tiers, model.judge or model.tiers[0]) for name, model in pool.virtual.items()}
     return plain | {name for name, tiers in behind.items() if tiers and plain.issuperset(tiers)}
-
-
-def is_small(model: str) -> bool:
-    """Whether a model's name tells of under a thousand million parameters; a name that tells nothing is not small."""
-    sizes = [float(number) * (1e9 if unit in "bB" else 1e6) for number, unit in _PARAMETERS.findall(model)]
-    return bool(sizes) and max(sizes) < _SMALL

@@ -76,6 +76,11 @@ async def _python_files(sandbox: Sandbox) -> list[str]:
     return sorted(line.removeprefix("./") for line in outcome.text.splitlines())
 
 
+async def sources_of(sandbox: Sandbox, paths: Iterable[str], command: str) -> dict[str, str]:
+    """Those of the files that are sources: no tests, text, not too long. Raises SandboxError."""
+    return await _sources(sandbox, paths, command)
+
+
 async def _sources(sandbox: Sandbox, paths: Iterable[str], command: str) -> dict[str, str]:
     """Those of the files that can be read whole, are text, and are no tests."""
     found = {}

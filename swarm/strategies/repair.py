@@ -2,7 +2,8 @@
 
 Generate and validate (as GenProg and its kin do): the harness does all the judging, so an answer is never trusted, only
 tried. Nothing about the fix is known beforehand. Mutation rules, which cost no token, may come before the model's
-samples, or be all there is.
+samples, or be all there is. A model that can write a function is asked for the whole suspected one before
+(`rewriting`), and what it agrees with itself on goes before what a rule makes: weak tests let many a rule through.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from swarm import evidence, history
 from swarm.checks import run_tests
 from swarm.errors import BudgetExceededError
 from swarm.strategies import candidates as drawing
-from swarm.strategies import localise
+from swarm.strategies import localise, regions
 from swarm.strategies.asking import RULES, Ask, Rung, Samples, ask_model, ladder
 from swarm.strategies.candidates import Candidate
 from swarm.strategies.localise import Diagnosis
 from swarm.strategies.mutants import mutants
+from swarm.strategies.rewriting import MORE, Rewrite, Rewriter, agreed, put, steady
+from swarm.strategies.sizes import parameters
 from swarm.strategies.spectrum import Suspect
 from swarm.types import Conclusion, Ending, Spent, TestRun
 from swarm.work import Work
@@ -32,6 +35,7 @@ Locate = Callable[..., Awaitable[Diagnosis]]
 
 _REPAIRED = "repaired"
 _ALIKE = 0.8
+_WRITES = 4e8  # parameters from which a model is asked for whole functions
 _LATE = 0.5
 
 
@@ -49,6 +53,7 @@ class Bounds:
     testers: int = 2
     enough: int = 2
     patience: float = 10.0
+    functions: int = 2
     ruled: int = 400
     rule_time: float = 0.4
 
@@ -56,7 +61,7 @@ class Bounds:
 class SampledRepair:
     """The strategies `sampled_repair` and `mutation_repair`: one line at a time, many samples, the tests as the judge.
 
-    ``rules`` come first where they are wanted; without ``samples`` no model is asked.
+    ``rules`` come before samples where they are wanted, ``rewrite`` before both; without ``samples`` no model is asked.
     """
 
     def __init__(
@@ -67,7 +72,9 @@ class SampledRepair:
         bounds: Bounds | None = None,
         rules: bool = False,
         samples: bool = True,
+        rewrite: bool = False,
     ) -> None:
+        self._rewrite = rewrite
         self._ask = ask
         self._rules = rules
         self._samples = samples
@@ -81,10 +88,20 @@ class SampledRepair:
             return Conclusion(ending="finished", title=done["title"], summary=done["summary"], model=done["model"])
         search = _Search(work, self._ask, self._bounds, _past_samples(work), _past_verdicts(work))
         try:
-            return await search.run(self._locate, rules=self._rules, samples=self._samples)
+            ways = _Ways(rules=self._rules, samples=self._samples, rewrite=self._rewrite)
+            return await search.run(self._locate, ways)
         except BudgetExceededError as error:
             ended = search.ended("limit_hit", f"{error} ({search.told()})")
             return ended.model_copy(update={"limit": error.limit})
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """Where candidates come from."""
+
+    rules: bool
+    samples: bool
+    rewrite: bool
 
 
 @dataclass
@@ -102,6 +119,7 @@ class _Search:
     failure: str = ""
     model: str = ""
     drawn: int = 0
+    written: int = 0
     ruled: int = 0
     rules_until: float = 0.0  # seconds left of the wall clock at which rules make no more
     tried: int = 0
@@ -110,7 +128,7 @@ class _Search:
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(self.bounds.testers)
 
-    async def run(self, locate: Locate, *, rules: bool, samples: bool) -> Conclusion:
+    async def run(self, locate: Locate, ways: _Ways) -> Conclusion:
         """Diagnose, then climb the ladder, a few lines at a time, most suspicious first."""
         command = self.work.test_command
         if not command:
@@ -121,20 +139,82 @@ class _Search:
         self.diagnosis = await locate(sandbox, command, limit=limit, seconds=self.left())
         base = self.diagnosis.base
         await self.work.record("command", {"text": command, "exit_code": base.exit_code, "seconds": base.seconds})
+        rewrite = ways.rewrite and await self._can_write()
         objection = _objection(self.diagnosis)
-        if objection:
+        if objection and not (rewrite and base.exit_code == 0):
             return self.ended("gave_up", objection)
-        native = samples and await self.work.pool.native_tools(self.work.tier)
+        native = ways.samples and await self.work.pool.native_tools(self.work.tier)
         await self._tell_suspects(native=native)
-        self.failure = history.shorten(history.clean(base.tail), 1200) if native else ""
+        if rewrite and (done := await self._rewritten()) is not None:
+            return done
+        if objection:
+            return self.ended("gave_up", f"{objection}; and no majority of samples agrees on another way to write it")
+        self.failure = steady(base.tail)[-1200:] if native else ""
         self.rules_until = self.left() * (1 - self.bounds.rule_time)
-        return await self._climb(((RULES,) if rules else ()) + (ladder(native_tools=native) if samples else ()))
+        rungs = ladder(native_tools=native)[: 1 if rewrite else None] if ways.samples else ()
+        return await self._climb(((RULES,) if ways.rules else ()) + rungs, few=rewrite)
 
-    async def _climb(self, rungs: Sequence[Rung]) -> Conclusion:
+    async def _can_write(self) -> bool:
+        """Whether the tier's model can be expected to write a function; a replay goes by what was told then."""
+        told = (line.data["writes"] for line in self.work.past if "writes" in line.data)
+        if (known := next(told, None)) is not None:
+            return bool(known)
+        traits = await self.work.pool.traits(self.work.tier)
+        size = parameters(traits.model)
+        writes = size is None or size >= _WRITES
+        words = "functions are asked for as a whole" if writes else "the model is too small to write a function"
+        told_of = {"tier": self.work.tier, "traits": traits.model_dump(mode="json")}
+        await self.work.record("note", {"text": words, "writes": writes, **told_of})
+        return writes
+
+    async def _rewritten(self) -> Conclusion | None:
+        """Have the suspected functions written anew, and keep what most of those that pass agree on, if any do."""
+        base, task = self.diagnosis.base, self.work.task.request
+        failing = base.exit_code != 0
+        if failing:
+            found = regions.suspected(self.diagnosis.suspects, self.diagnosis.sources, self.bounds.functions)
+        else:
+            known = await localise.sources_of(self.work.sandbox, task.paths, base.command)
+            self.diagnosis.sources.update(known)
+            found = regions.named(task.instructions, known)
+        if not found or (not failing and len(found) > 1):
+            return None
+        rewriter = Rewriter(self.work, base, self.diagnosis.sources, self.slots)
+        try:
+            best = agreed(await rewriter.run(found))
+        except PermanentError as error:  # this server cannot be asked in this way; completions may do
+            await self.work.record("note", {"text": f"functions cannot be asked for here: {error}"})
+            return None
+        finally:
+            self.model, self.written = rewriter.model or self.model, rewriter.asked
+        if best is None or (not failing and best[1] <= MORE // 2):
+            return None
+        return await self._keep_rewrite(*best)
+
+    async def _keep_rewrite(self, best: Rewrite, agree: int) -> Conclusion:
+        region = best.region
+        await put(self.work.sandbox, region, regions.replaced(self.diagnosis.sources[region.file], region, best.code))
+        await self.work.record("edit", {"path": region.file, "text": best.code, "changed": True})
+        await self.work.save()
+        title = f"Correct `{region.name}` in {region.file}" if region.name else f"Correct {region.file}"
+        failed = self.diagnosis.base.failed
+        judged = (
+            f"{evidence.some(failed)} failed before" if failed else "no test had failed, so their agreement decided"
+        )
+        summary = (
+            f"`{region.name or region.file}` was written anew by the model; {agree} of its samples mean the same and "
+            f"pass the tests, {best.cost} characters changed ({judged})."
+        )
+        told = {"title": title, "summary": summary, "model": self.model}
+        await self.work.record("note", {"text": title, "about": _REPAIRED, **told})
+        return Conclusion(ending="finished", **told)
+
+    async def _climb(self, rungs: Sequence[Rung], *, few: bool = False) -> Conclusion:
         refused: PermanentError | None = None
         worked = False
         for rung in rungs:
-            for suspects in _batches(self.diagnosis.suspects, self.bounds.lines):
+            most = self.bounds.lines if few and rung is not RULES else None
+            for suspects in _batches(self.diagnosis.suspects[:most], self.bounds.lines):
                 try:
                     passing = await self._round(suspects, rung)
                 except PermanentError as error:  # this server cannot be asked in this way, another may do
@@ -246,7 +326,7 @@ class _Search:
         await self.work.save()
         place = f"`{best.function}`" if best.function else f"line {best.line}"
         title = f"Correct {place} in {best.file}"
-        how = "sampled repair" if self.model else "mutation rules"
+        how = "sampled repair" if self.drawn > self.ruled else "mutation rules"
         summary = (
             f"Line {best.line} of `{best.file}` was `{best.old}` and is now `{best.new}`.\n\n"
             f"Found by {how}: {self.told()}; {len(passing)} passed, the smallest change of them was taken. "
@@ -282,6 +362,7 @@ class _Search:
         suspects = len(self.diagnosis.suspects) if hasattr(self, "diagnosis") else 0
         drawn = [f"samples: {self.drawn - self.ruled}"] if self.drawn > self.ruled or not self.ruled else []
         drawn += [f"made by rule: {self.ruled}"] if self.ruled else []
+        drawn += [f"functions written anew: {self.written}"] if self.written else []
         return f"suspicious lines: {suspects}, {', '.join(drawn)}, candidates tested: {self.tried}"
 
     def ended(self, ending: Ending, summary: str) -> Conclusion:

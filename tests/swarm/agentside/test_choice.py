@@ -8,12 +8,13 @@ import pytest
 
 from pool.config import EmbeddedConfig, EndpointConfig, PoolConfig, VirtualConfig
 from pool.testing import call
-from pool.types import CompletionRequest
+from pool.types import CompletionRequest, Traits
 from swarm.agent import Agent
 from swarm.errors import ConfigError
 from swarm.strategies.auto import choose
-from swarm.strategies.choice import is_small, small_tiers, strategy_named
+from swarm.strategies.choice import small_tiers, strategy_named
 from swarm.strategies.repair import SampledRepair
+from swarm.strategies.sizes import is_small
 
 TESTS = "/usr/bin/python3 -m unittest -v"
 ONE = (
@@ -77,6 +78,7 @@ def test_tier_is_small_where_all_its_models_are() -> None:
 
 async def test_auto_samples_on_a_small_tier(desk) -> None:
     at = await desk(FILES, lambda _: "return 1", native=False, test_command=TESTS, tier="embedded")
+    at.pool._traits = Traits(model="SmolLM2-135M")
     done = await strategy_named("auto").work(at.work)
     assert (done.ending, done.strategy) == ("finished", "sampled_repair")
     assert all(isinstance(request, CompletionRequest) for request in at.pool.requests)
@@ -88,7 +90,7 @@ async def test_auto_lets_the_agent_follow_where_sampling_gave_up(desk) -> None:
     acts = iter([edit, finish])
 
     def script(request):
-        if isinstance(request, CompletionRequest) or request.json_schema:
+        if isinstance(request, CompletionRequest) or request.n > 1:
             return "return 3"
         return f"```tool\n{json.dumps(next(acts))}\n```"
 
@@ -100,6 +102,20 @@ async def test_auto_lets_the_agent_follow_where_sampling_gave_up(desk) -> None:
     assert sum(done.tried.values()) == at.work.ledger.spent().tokens
     assert at.text("m.py") == "def one():\n    return 1\n"
     assert any("sampled_repair gave up" in item["text"] for item in at.kinds("note"))
+
+
+async def test_auto_lets_a_weak_model_write_a_function_before_it_steers(desk) -> None:
+    def script(request):
+        assert request.n > 1
+        return "```python\ndef one():\n    return 1\n```"
+
+    files = {**FILES, "m.py": "def one():\n    return 'two'\n"}
+    at = await desk(files, script, test_command=TESTS)
+    at.pool._traits = Traits(model="Qwen2.5-Coder-1.5B-Instruct", native=True)
+    done = await strategy_named("auto").work(at.work)
+    assert (done.ending, done.strategy) == ("finished", "sampled_repair")
+    assert at.text("m.py") == "def one():\n    return 1\n"
+    assert len(at.pool.requests) == 1
 
 
 async def test_auto_lets_a_capable_model_steer(desk) -> None:

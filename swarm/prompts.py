@@ -41,6 +41,10 @@ _KNOWN = (
     "follow."
 )
 
+MEASURE = (
+    "error: {} is a test, and tests are the measure of this work: it is unchanged. Change the code that it calls. Only "
+    "where the task itself asks for another test, make the same call again."
+)
 NEXT = "Nothing happens until you call a tool. What would help now: a call of {}."
 INTERRUPTED = (
     "The last command was interrupted by a restart, and its result is lost. What it changed may be there in part or "

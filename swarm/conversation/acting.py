@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pool.types import Message
+from sandbox.errors import SandboxPathError
 from swarm import prompts
 from swarm.conversation import progress
 from swarm.conversation.asking import GaveUpError
 from swarm.conversation.progress import Event, Silence, Stuck
 from swarm.conversation.talk import Talk
+from swarm.evidence import is_test_file
 from swarm.speech.calls import Broken, Call, Turn
 from swarm.speech.told import nudge
 from swarm.tools.kit import Result, Toolkit
@@ -129,6 +131,8 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
     """One call's result. The first finish over failing tests is turned down; a second one is left to the checks."""
     if isinstance(call, Broken):
         return Result(f"error: {call.reason}", ok=False)
+    if await _is_measure(work, talk, call):
+        return Result(prompts.MEASURE.format(call.arguments["path"]), ok=False)
     left = max(1.0, work.ledger.seconds_left())
     work.pool.acting(work.attempt, _doing(call))
     result = await kit.run(call.name, call.arguments, seconds=left)
@@ -148,6 +152,21 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
         return result
     told = f"{prompts.UNTESTED}{tests.text}"
     return Result(told, kind="command", data=tests.data, changed=tests.changed, ok=False)
+
+
+async def _is_measure(work: Work, talk: Talk, call: Call) -> bool:
+    """Whether a call would change a test that is there, where tests fail that the work is to mend: each is asked once
+    whether it is meant. Small models rather change what is expected than what is wrong."""
+    path = str(call.arguments.get("path", ""))
+    known = call.name in _EDITING and path and path not in talk.minded and talk.failing
+    if not known or work.task.request.changes_tests or not is_test_file(path, work.test_command or ""):
+        return False
+    try:
+        await work.sandbox.read(path, limit=1)
+    except SandboxPathError:
+        return False  # a new one, or none: the tool will tell
+    talk.minded.add(path)
+    return True
 
 
 def _doing(call: Call) -> str:

@@ -34,8 +34,9 @@ class Talk:
     ``opening`` is what it began with, ``notes`` what stands for a part that was condensed. ``tier`` is asked now, of
     which ``traits`` are known, others of ``ladder`` may be; ``count`` is what a server counted last. ``tested`` holds
     while the tests passed after the last change, ``told`` counts the marks of the budget told of, ``turn`` the answers.
-    ``progress`` and ``trail`` are what was done. ``heard`` is the number of the last message from a person that was
-    told, ``refused`` how often the server refused what it is asked now.
+    ``failing`` holds where tests failed before any change, ``minded`` are tests that it was asked about before it
+    changed them. ``progress`` and ``trail`` are what was done. ``heard`` is the number of the last message from a
+    person that was told, ``refused`` how often the server refused what it is asked now.
     """
 
     work: Work
@@ -58,6 +59,8 @@ class Talk:
     trail: Trail = field(default_factory=Trail)
     heard: int = 0
     context: int = 0
+    failing: bool = False
+    minded: set[str] = field(default_factory=set)
     looked: set[str] = field(default_factory=set)
     condensed: int = -1
     refused: int = 0
@@ -185,7 +188,7 @@ async def _new(work: Work, kit: Toolkit | None) -> Talk:
     }
     await work.record("note", {"text": "the conversation begins", "about": history.OPENING, **told})
     talk = Talk(work, messages, form, tools, traits, work.tier, opening=messages, ladder=work.ladder)
-    talk.tested = not seen.failing
+    talk.failing, talk.tested = seen.failing, not seen.failing
     return talk
 
 
@@ -221,7 +224,8 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
     talk = Talk(work, past.messages, form, tools, traits, tier, opening=past.opening)
     talk.notes, talk.turn = past.notes, len(past.messages)
     talk.ladder = work.ladder if moved else past.ladder
-    talk.changed, talk.tested = past.changed, not (past.changed or past.failing)
+    talk.failing, talk.changed = past.failing, past.changed
+    talk.tested = not (past.changed or past.failing)
     talk.heard = last_heard(work)
     talk.told = told_before(work.past, work.attempt)
     calls = (step.data for step in reversed(work.past) if step.kind == "model_call" and "message" in step.data)

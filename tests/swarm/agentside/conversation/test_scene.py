@@ -95,3 +95,27 @@ def test_small_models_and_small_windows_get_few_tools_and_few_words() -> None:
     assert size_of(Traits(model="Qwen3-30B-A3B", window=32_768)) == "full"
     assert size_of(Traits(model="Qwen3-30B-A3B", window=8192)) == "small"
     assert size_of(Traits(model="a-name-that-tells-nothing")) == "full"
+
+
+BEND = call("edit", path="test_b.py", search="b.f(), 2", replace="b.f(), 1")
+
+
+async def test_a_test_is_changed_only_by_who_insists(desk: OpenDesk) -> None:
+    at = await desk(FILES, [BEND, MEND, FINISH], test_command=TESTS)
+    assert (await Agent().work(at.work)).ending == "finished"
+    assert at.text("test_b.py") == TEST
+    assert "tests are the measure" in at.pool.requests[1].messages[-1].content
+    insists = await desk(FILES, [BEND, BEND, FINISH], test_command=TESTS)
+    await Agent().work(insists.work)
+    assert "b.f(), 1" in insists.text("test_b.py")
+
+
+async def test_a_new_test_is_welcome_and_so_is_any_where_none_failed(desk: OpenDesk) -> None:
+    new = call("write", path="test_more.py", content="x = 1\n")
+    at = await desk(FILES, [new, FINISH, FINISH], test_command=TESTS)
+    await Agent().work(at.work)
+    assert at.text("test_more.py") == "x = 1\n"
+    passing = FILES | {"b.py": "def f():\n    return 2\n"}
+    other = await desk(passing, [BEND, FINISH, FINISH], test_command=TESTS)
+    await Agent().work(other.work)
+    assert "b.f(), 1" in other.text("test_b.py")

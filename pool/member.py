@@ -110,6 +110,7 @@ class Member:
             model=record.model if record else self.config.model or "",
             window=record.window if record else None,
             native=bool(self.native_tools),
+            forced=bool(self.seen("forced_tools")),
             structured=bool(self.seen("json_schema")),
             reasoning=bool(self.seen("reasoning")),
         )

@@ -31,7 +31,7 @@ from pool.resume import can, safe, spliced
 from pool.roster import JOIN_INTERVAL, Roster
 from pool.sender import Sender, alive
 from pool.trip import Need, Start, Started, Trip
-from pool.types import ChatRequest, CompletionRequest, EndpointStatus, Reply, Traits, Usage
+from pool.types import Capability, ChatRequest, CompletionRequest, EndpointStatus, Reply, Traits, Usage
 from pool.wire.capability import Record
 from pool.wire.fields import chat_body
 from pool.wire.metrics import Snapshot
@@ -39,6 +39,7 @@ from pool.wire.metrics import Snapshot
 __all__ = ["Need", "Pool", "Relayed", "Started"]
 
 BESIDES = {"session", "program", "request_class", "deadline"}  # fields that say nothing of what is asked
+ASKED: tuple[Capability, ...] = ("forced_tools", "json_schema")  # what a tier's traits want to know besides
 TOKENIZE_PATIENCE = 2.0  # seconds that a prompt may wait for its token ids
 
 T = TypeVar("T")
@@ -156,13 +157,14 @@ class Pool:
         return all(member.native_tools for member in living)
 
     async def traits(self, tier: str) -> Traits:
-        """What the living endpoints of a tier have in common; tool calls and a JSON schema are tried once each.
+        """What the living endpoints of a tier have in common; calls, demanded ones and a JSON schema are tried once each.
 
         Whether reasoning comes apart is told as far as it is known by now: the question for it is a long one. Raises
         PoolConfigError, and NoEndpointError where nobody lives.
         """
         native = await self.native_tools(tier)
-        await self._sender.know(tier, "json_schema")
+        for capability in ASKED if native else ASKED[1:]:
+            await self._sender.know(tier, capability)
         living = alive(self._sender.members(tier))
         if not living:
             raise self._sender.nobody(tier)

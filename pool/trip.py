@@ -55,6 +55,8 @@ class Need:
     @classmethod
     def of(cls, request: ChatRequest | CompletionRequest, prompt: Prompt) -> Need:
         """What one of our own requests needs."""
+        forced = isinstance(request, ChatRequest) and request.tool_choice == "required"
+        calls: Capability = "forced_tools" if forced else "tools"
         tools = isinstance(request, ChatRequest) and bool(request.tools)
         return cls(
             tier=request.tier,
@@ -65,7 +67,7 @@ class Need:
             deadline=request.deadline,
             output_tokens=min(FORECAST, request.max_tokens) * request.n,
             ceiling=request.max_tokens,
-            needs=frozenset({"tools"} if tools else ()),
+            needs=frozenset({calls} if tools else ()),
             cache_salt=request.cache_salt,
         )
 

@@ -83,13 +83,15 @@ class ChatRequest(Frozen):
     ``session`` keeps the turns of one conversation on one endpoint (its KV cache); ``deadline`` is in seconds
     from now and covers every retry. ``program`` names the task tree whose sessions share one fair part of the pool.
     Of ``sampling`` a server gets what it has a word for. ``template`` are switches of the model's chat template (vLLM's
-    and llama.cpp's `chat_template_kwargs`), ``effort`` is how much a model should think.
+    and llama.cpp's `chat_template_kwargs`), ``effort`` is how much a model should think. ``tool_choice`` "required"
+    demands a call of any of the tools, which only goes to endpoints that were seen to make one then.
     """
 
     tier: str
     messages: tuple[Message, ...]
     session: str
     tools: tuple[ToolSpec, ...] = ()
+    tool_choice: Literal["auto", "required"] = "auto"
     max_tokens: int = Field(default=1024, gt=0)
     temperature: float = Field(default=0.2, ge=0)
     n: int = Field(default=1, ge=1)
@@ -216,13 +218,15 @@ class Traits(Frozen):
 
     ``model`` is the name that they serve, empty where they serve several. ``window`` (tokens) is the smallest that is
     known, ``longest`` the largest. The others were seen to work, or an operator vouches for them: ``native`` tool
-    calls, ``structured`` answers (a JSON schema is really kept to), ``reasoning`` that comes apart from the answer.
+    calls, ``forced`` ones (a call is made where one is demanded), ``structured`` answers (a JSON schema is really kept
+    to), ``reasoning`` that comes apart from the answer.
     """
 
     model: str = ""
     window: int | None = None
     longest: int | None = None
     native: bool = False
+    forced: bool = False
     structured: bool = False
     reasoning: bool = False
 
@@ -237,6 +241,7 @@ class Traits(Frozen):
             window=min((one.window for one in all_of if one.window), default=None),
             longest=max((one.longest or one.window or 0 for one in all_of), default=0) or None,
             native=all(one.native for one in all_of),
+            forced=all(one.forced for one in all_of),
             structured=all(one.structured for one in all_of),
             reasoning=all(one.reasoning for one in all_of),
         )

@@ -22,7 +22,7 @@ BEFORE = "before"
 """``about`` of the line of a test run before any change, which is no turn of the work."""
 NO_ANSWER = (OVERFLOW, REFUSED)
 _WHOSE = {"session", "program", "deadline", "request_class", "cache_salt", "messages", "tools"}
-_LATER = {"sampling", "template", "effort"}
+_LATER = {"sampling", "template", "effort", "tool_choice"}
 """Fields that requests of older journals had not: where they say nothing a request is named as it was before."""
 _LENGTH = 32  # hexadecimal digits
 
@@ -79,7 +79,7 @@ def error_of(data: Mapping[str, Any]) -> PoolError:
 
 
 def _says(value: Any) -> bool:
-    return any(item is not None for item in value.values()) if isinstance(value, dict) else value is not None
+    return any(item is not None for item in value.values()) if isinstance(value, dict) else value not in (None, "auto")
 
 
 def _same(asked: Iterable[ToolCall], kept: Iterable[ToolCall]) -> bool:

@@ -30,7 +30,7 @@ def chat_body(request: ChatRequest, seen: Seen, count: int, prompt: int = 0) -> 
     body |= drawn(request, record_of(seen).kind)
     if request.tools:
         body["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in request.tools]
-        body["tool_choice"] = "auto"
+        body["tool_choice"] = request.tool_choice
     if request.json_schema is not None:
         named = {"name": "answer", "schema": request.json_schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": named}

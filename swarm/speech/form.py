@@ -61,8 +61,9 @@ class Form(Frozen):
         nothing that holds the model to them."""
         return self.model_copy(update={"way": "text"}) if self.way == "constrained" else self
 
-    def fields(self, tools: Sequence[ToolSpec]) -> dict[str, Any]:
-        """What a `ChatRequest` in this form has beside its messages and whose it is."""
+    def fields(self, tools: Sequence[ToolSpec], *, demanded: bool = False) -> dict[str, Any]:
+        """What a `ChatRequest` in this form has beside its messages and whose it is. A native call may be ``demanded``,
+        where the tier's endpoints were seen to make one then (`Traits.forced`)."""
         told: dict[str, Any] = {"sampling": self.sampling, "template": self.template, "effort": self.effort}
         if self.temperature is not None:
             told["temperature"] = self.temperature
@@ -70,6 +71,7 @@ class Form(Frozen):
             told["stop"] = self.stop
         if self.way == "native":
             told["tools"] = tuple(tools)
+            told |= {"tool_choice": "required"} if demanded else {}
         if self.way == "constrained":
             told["json_schema"] = schema(tools)
         return told

@@ -431,9 +431,20 @@ async def test_the_traits_of_a_tier_are_what_all_of_its_living_endpoints_were_se
         await up(pool, 2)
         found = await pool.traits("small")
         assert (found.window, found.longest, found.native, found.structured) == (4096, 8192, False, True)
+        assert not found.forced
         await b.stop()
         await until(lambda: status(pool, "b").state == "down")
-        assert await pool.traits("small") == found.model_copy(update={"window": 8192, "native": True})
+        assert await pool.traits("small") == found.model_copy(
+            update={"window": 8192, "native": True, "forced": True}
+        )
+
+
+async def test_a_call_is_demanded_of_endpoints_that_were_seen_to_make_one_then() -> None:
+    async with pretend_vllm(tools="native") as server, Pool(settings(server)) as pool:
+        assert (await pool.traits("small")).forced
+        reply = await pool.chat(turn(tools=(TOOL,), tool_choice="required"))
+        assert reply.choices[0].tool_calls
+        assert server.requests[-1].body["tool_choice"] == "required"
 
 
 async def test_a_schema_that_is_taken_and_not_kept_to_is_no_trait() -> None:

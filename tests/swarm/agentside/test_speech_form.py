@@ -132,6 +132,13 @@ def test_the_most_particular_pattern_counts() -> None:
     assert [choose(Traits(model=m), set_).sampling.top_k for m in ("x", "Qwen2", "Qwen3-32B")] == [1, 2, 3]
 
 
+def test_a_call_is_demanded_only_where_calls_are_native() -> None:
+    assert Form(way="native").fields(SPECS, demanded=True)["tool_choice"] == "required"
+    assert "tool_choice" not in Form(way="native").fields(SPECS)
+    for way in ("text", "constrained"):
+        assert "tool_choice" not in Form(way=way).fields(SPECS, demanded=True)  # type: ignore[arg-type]
+
+
 def test_a_form_out_of_the_journal_is_the_same() -> None:
     form = choose(Traits(model=QWEN, native=True))
     assert Form.model_validate(json.loads(json.dumps(form.model_dump(mode="json")))) == form

@@ -112,7 +112,7 @@ async def _tell(work: Work, talk: Talk, call: Call | Broken, result: Result, *, 
 
 def _event(talk: Talk, call: Call | Broken, result: Result) -> Event | None:
     if isinstance(call, Broken):
-        return progress.silent(talk.turn, "broken", result.text)
+        return progress.silent(talk.turn, "broken", _last_words(talk))
     change = result.kind == "edit" and result.ok
     event = progress.called(talk.turn, call.name, call.arguments, result.text, ok=result.ok, change=change)
     if call.name != "run_tests":
@@ -120,6 +120,12 @@ def _event(talk: Talk, call: Call | Broken, result: Result) -> Event | None:
     tests = result.data.get("tests", {})
     names = [f"{tests.get('only', '')} {name}" for name in tests.get("failed", ())]
     return progress.tested(event, names, result.text, passed=result.ok)
+
+
+def _last_words(talk: Talk) -> str:
+    """What the model said last, calls included."""
+    last = next(message for message in reversed(talk.messages) if message.role == "assistant")
+    return "\n".join([last.content, *(f"{call.name} {call.arguments}" for call in last.tool_calls)])
 
 
 def _give_up_if(stuck: Stuck | None) -> None:

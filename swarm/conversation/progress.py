@@ -33,10 +33,11 @@ LIMITS: Mapping[Pattern, tuple[int, int]] = {
     "alternation": (6, 10),
     "undoing": (2, 4),
     "tests": (4, 10),
-    "monologue": (1, 4),
+    "monologue": (1, 6),
 }
-_SILENT = {"": 0, "words": 4, "broken": 4, "reasoning": 5, "empty": 3}
-"""Answers in a row of one kind after which it is over; of mixed kinds, `LIMITS`' for a monologue and one more."""
+_SILENT = {"": 0, "words": 6, "broken": 6, "reasoning": 6, "empty": 5}
+"""Answers in a row without a call that can be run after which it is over, by the kind of the last."""
+_SAME = 4  # of them that are the same word for word: asked otherwise and hotter, the model answers alike
 
 
 class Event(Frozen):
@@ -159,22 +160,22 @@ def _silence(events: tuple[Event, ...]) -> Iterator[Stuck]:
     turns = _silent_turns(events)
     if not turns:
         return
-    kind = turns[-1]
-    same = next((n for n, other in enumerate(reversed(turns)) if other != kind), len(turns))
-    over = same >= _SILENT[kind] or len(turns) > LIMITS["monologue"][1]
+    last = turns[-1]
+    same = next((n for n, one in enumerate(reversed(turns)) if one.result != last.result), len(turns))
+    over = len(turns) >= _SILENT[last.silence] or (same >= _SAME and last.silence in {"words", "broken"})
     text = f"{len(turns)} answers in a row held no tool call that could be run"
     yield Stuck(pattern="monologue", count=len(turns), over=over, text=text)
 
 
-def _silent_turns(events: tuple[Event, ...]) -> list[Silence]:
-    """The kinds of the last turns that held nothing that could be run, one for each turn."""
-    kinds: dict[int, Silence] = {}
+def _silent_turns(events: tuple[Event, ...]) -> list[Event]:
+    """Of each of the last turns that held nothing that could be run, its last event."""
+    found: dict[int, Event] = {}
     for event in reversed(events):
         if not event.silence:
-            kinds.pop(event.turn, None)  # the turn had something that could be run as well
+            found.pop(event.turn, None)  # the turn had something that could be run as well
             break
-        kinds.setdefault(event.turn, event.silence)
-    return list(reversed(kinds.values()))
+        found.setdefault(event.turn, event)
+    return list(reversed(found.values()))
 
 
 def _repeated(events: tuple[Event, ...]) -> int:

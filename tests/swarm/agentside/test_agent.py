@@ -103,7 +103,7 @@ async def test_answers_without_a_call_are_nudged_then_given_up(desk) -> None:
 async def test_reasoning_without_an_answer_is_nudged_then_given_up(desk) -> None:
     at = await desk(FILES, forever(Choice(reasoning="Hmm. I wonder.")))
     assert (await Agent().work(at.work)).ending == "gave_up"
-    assert len(at.pool.requests) == 5
+    assert len(at.pool.requests) == 6
 
 
 async def test_garbage_is_fed_back_then_given_up(desk) -> None:

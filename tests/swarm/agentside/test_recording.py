@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from pool.types import ChatRequest, Choice, CompletionRequest, Message, ToolCall
 from swarm import recording
+from swarm.conversation.talk import dump
 from swarm.speech.calls import Turn
 from swarm.speech.form import Form
 from swarm.speech.turn import read
-from swarm.conversation.talk import dump
 from swarm.tools.specs import specs
 
 TOOLS = specs(testable=True)

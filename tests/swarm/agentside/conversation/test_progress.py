@@ -129,17 +129,23 @@ def test_passing_tests_are_no_standstill() -> None:
     assert stuck(after(*events)) is None
 
 
-@pytest.mark.parametrize(("kind", "most"), [("words", 4), ("broken", 4), ("reasoning", 5), ("empty", 3)])
+@pytest.mark.parametrize(("kind", "most"), [("words", 6), ("broken", 6), ("reasoning", 6), ("empty", 5)])
 def test_each_kind_of_answer_without_a_call_has_its_own_end(kind: progress.Silence, most: int) -> None:
     for count in range(1, most + 1):
-        found = stuck(after(*(silent(turn, kind) for turn in range(count))))
+        found = stuck(after(*(silent(turn, kind, "x" * turn) for turn in range(count))))
         assert found is not None
         assert found.over == (count == most), count
 
 
+@pytest.mark.parametrize("kind", ["words", "broken"])
+def test_the_same_answer_word_for_word_ends_sooner(kind: progress.Silence) -> None:
+    found = [stuck(after(*(silent(turn, kind, "I would call a tool.") for turn in range(n)))) for n in range(1, 5)]
+    assert [one is not None and one.over for one in found] == [False, False, False, True]
+
+
 def test_mixed_silence_ends_as_well() -> None:
-    kinds: tuple[progress.Silence, ...] = ("words", "reasoning", "empty", "words", "broken")
-    found = stuck(after(*(silent(turn, kind) for turn, kind in enumerate(kinds))))
+    kinds: tuple[progress.Silence, ...] = ("words", "reasoning", "empty", "words", "broken", "words")
+    found = stuck(after(*(silent(turn, kind, kind * turn) for turn, kind in enumerate(kinds))))
     assert found is not None
     assert found.over
 

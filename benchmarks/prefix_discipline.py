@@ -1,6 +1,6 @@
 """How much of each request the one before had already, token by token, and how much of it a real vLLM had cached.
 
-    python -m benchmarks.prefix_discipline [--quick] [--server URL [--model NAME]] [--whole]
+    python -m benchmarks.prefix_discipline [--quick] [--server URL [--model NAME]] [--whole | --count]
 
 Fifty tasks (`prefix_actors`; 10 of them outgrow the window) are worked on by the product's own loop with its own tools,
 while what the model says is scripted. A real vLLM (scripts/vllm-server starts one) gives the token ids of every
@@ -293,14 +293,13 @@ async def _up(process: asyncio.subprocess.Process, url: str) -> None:
 async def run(asked: argparse.Namespace) -> list[Played]:
     """All tasks, one after the other, as one slot of one engine has them."""
     played = []
-    quick, whole = asked.quick, asked.whole
     async with serving(asked.server) as base, httpx.AsyncClient(base_url=base, timeout=600) as client:
         salt = f"{time.time_ns()}"
         engines = Engine(client, asked.model, f"ours {salt}"), Engine(client, asked.model, f"theirs {salt}")
-        for number, actor in enumerate(actors(10 if quick else TASKS)):
+        for number, actor in enumerate(actors(10 if asked.quick else TASKS)):
             group, way = divmod(number, len(WAYS))
-            some = (way < 3, False) if quick else (group % 5 == 0, group == 0 and way in (1, 2))
-            read = (True, True) if whole else some
+            some = (way < 3, False) if asked.quick else (group % 5 == 0, group == 0 and way in (1, 2))
+            read = (True, True) if asked.whole else (False, False) if asked.count else some
             one = await play(actor, engines, read)
             told = f"{one.way:<10}{one.ending:<10}{one.turns:>4} turns  {one.ours.extension:7.2%} extend"
             cached = f"{one.ours.hit:7.2%} cached" if read[0] else " " * 14
@@ -337,10 +336,9 @@ def main() -> int:
     """Play, print, judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="ten tasks; vLLM reads the requests of six")
-    parser.add_argument(
-        "--server", metavar="URL", help="a vLLM that runs already, with a window of 8,192 tokens or more"
-    )
+    parser.add_argument("--server", metavar="URL", help="a vLLM that runs already, window 8,192 or more")
     parser.add_argument("--model", metavar="NAME", default="smollm2", help="as that server calls its model")
+    parser.add_argument("--count", action="store_true", help="vLLM counts the tokens of all requests and reads none")
     parser.add_argument("--whole", action="store_true", help="vLLM reads all requests, the baseline's too: on a GPU")
     asked = parser.parse_args()
     figures = {"model": asked.model} | report(asyncio.run(run(asked)))

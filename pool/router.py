@@ -157,7 +157,7 @@ class Pool:
         return all(member.native_tools for member in living)
 
     async def traits(self, tier: str) -> Traits:
-        """What the living endpoints of a tier have in common; calls, demanded ones and a JSON schema are tried once each.
+        """What the living endpoints of a tier have in common; calls, demanded ones and a schema are tried once each.
 
         Whether reasoning comes apart is told as far as it is known by now: the question for it is a long one. Raises
         PoolConfigError, and NoEndpointError where nobody lives.

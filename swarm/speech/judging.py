@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from pool.types import ToolSpec
@@ -13,6 +14,7 @@ from swarm.speech import mending
 from swarm.speech.calls import Broken, Call
 from swarm.speech.found import CUT, Found, in_value
 from swarm.tools import names
+from swarm.tools.specs import specs as all_specs
 
 _WRAPPERS = ("arguments", "parameters", "args", "params", "input", "kwargs", "properties", "tool_input")
 _TALK = frozenset({
@@ -121,7 +123,7 @@ def _named(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
 
 def _fitting(spec: ToolSpec, given: dict[str, Any], mended: tuple[str, ...]) -> tuple[Call | Broken, tuple[str, ...]]:
     """The call with its arguments named and typed as the tool has them."""
-    known: Mapping[str, Any] = spec.parameters.get("properties", {})
+    known = {**_untold(spec.name), **spec.parameters.get("properties", {})}
     fitted: dict[str, Any] = {}
     changed = list(mended)
     for key, value in given.items():
@@ -142,6 +144,12 @@ def _fitting(spec: ToolSpec, given: dict[str, Any], mended: tuple[str, ...]) -> 
         told += [f"it has no {', '.join(name[:80] for name in strange)}"] if strange else []
         return Broken("", spec.name, f"{spec.name} was not run: {' and '.join(told)}. {right(spec)}"), ()
     return Call("", spec.name, fitted), tuple(dict.fromkeys(changed))
+
+
+@cache
+def _untold(name: str) -> Mapping[str, Any]:
+    """All that a tool takes, also what a small model is not told of."""
+    return next((spec.parameters["properties"] for spec in all_specs(testable=True) if spec.name == name), {})
 
 
 def _key(key: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> str:

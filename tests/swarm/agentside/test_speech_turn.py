@@ -152,3 +152,11 @@ def test_garbage_is_read_without_breaking(content: str, native: bool) -> None:
 def test_native_garbage_is_read_without_breaking(arguments: str, name: str) -> None:
     turn = read(Choice(tool_calls=(ToolCall(id="", name=name, arguments=arguments),)), SPECS, NATIVE, number=1)
     assert isinstance(json.loads(turn.message.tool_calls[0].arguments), dict)
+
+
+def test_an_argument_that_a_small_model_is_not_told_of_is_taken_all_the_same() -> None:
+    small = specs(testable=True, size="small")
+    call = ToolCall(id="x", name="shell", arguments='{"command": "ls", "timeout": "5"}')
+    (only,) = read(Choice(tool_calls=(call,)), small, NATIVE, number=1).calls
+    assert isinstance(only, Call)
+    assert only.arguments == {"command": "ls", "timeout": 5}

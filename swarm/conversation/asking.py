@@ -104,10 +104,11 @@ async def _fitting(work: Work, talk: Talk) -> tuple[Reply, str]:
 
 
 def _request(work: Work, talk: Talk, most: int) -> ChatRequest:
-    fields = talk.form.fields(talk.tools)
+    idle = progress.idle(talk.progress)
+    fields = talk.form.fields(talk.tools, demanded=idle > 0 and talk.traits.forced and talk.native)
     if work.temperature is not None:
         fields["temperature"] = work.temperature
-    if idle := progress.idle(talk.progress):  # the same question, asked in the same way, is answered in the same way
+    if idle:  # the same question, asked in the same way, is answered in the same way
         fields["temperature"] = min(_HOTTEST, float(fields.get("temperature", _USUAL)) + idle * _HOTTER)
     return ChatRequest(
         tier=talk.tier,

@@ -16,6 +16,7 @@ from swarm.speech.told import nudge
 from swarm.tools.kit import Result
 from tests.swarm.agentside.conversation.conftest import Bench, OpenBench, Scripted, orphans
 
+FORCED = Traits(native=True, forced=True)
 MISSED = Result("error: a.py is unchanged: the search text is not there", ok=False)
 
 
@@ -139,3 +140,32 @@ async def test_a_person_who_speaks_as_the_work_ends_finds_every_call_answered(be
     assert await at.turn(talk, kit)
     assert not orphans(talk.messages)
     assert kit.ran == ["finish", "finish"]
+
+
+async def test_after_an_answer_without_a_call_one_is_demanded_and_sampled_hotter(bench: OpenBench) -> None:
+    at = bench(["words", "other words", call("view", path="a"), call("view", path="b")], traits=FORCED)
+    talk, kit = await at.begin(), Scripted()
+    for _ in range(4):
+        await at.turn(talk, kit)
+    assert [request.tool_choice for request in at.requests] == ["auto", "required", "required", "auto"]
+    first, second, third, last = [request.temperature for request in at.requests]
+    assert first < second < third
+    assert last == first
+
+
+async def test_a_call_is_not_demanded_of_endpoints_that_were_not_seen_to_make_one(bench: OpenBench) -> None:
+    at = bench(["words", call("view", path="a")], traits=Traits(native=True))
+    talk, kit = await at.begin(), Scripted()
+    for _ in range(2):
+        await at.turn(talk, kit)
+    assert {request.tool_choice for request in at.requests} == {"auto"}
+
+
+async def test_whoever_calls_nothing_again_and_again_is_told_a_call_that_would_help(bench: OpenBench) -> None:
+    at = bench(["words", "other words"])
+    talk, kit = await at.begin(), Scripted()
+    for _ in range(2):
+        await at.turn(talk, kit)
+    first, second = [message.content for message in talk.messages if message.role == "user"][1:]
+    assert first in second
+    assert "a call of run_tests" in second

@@ -173,7 +173,11 @@ def _cases(chosen: CaseSet, asked: Mapping[str, Any], began: Plan | None) -> dic
     if began is not None and not only and limit is None:
         only = list(began.cases)
     if only is None:
-        found = {case.id: case for case in islice(chosen.cases(), limit)}
+        found = {}
+        for case in islice(chosen.cases(), limit):
+            if case.id in found:
+                raise EvaluationError(f"the set {chosen.name} has two cases {case.id!r}", "give each an id of its own")
+            found[case.id] = case
     else:
         wanted = dict.fromkeys(only)
         found = {}

@@ -16,7 +16,7 @@ from swarm.errors import EvaluationError
 from swarm.evaluation.plan import Plan
 from swarm.types import Frozen
 
-RUN, RESULTS, CASES, TRIES = "run.json", "results.jsonl", "cases.jsonl", "tries"
+RUN, RESULTS, CASES, TRIES, LOCK = "run.json", "results.jsonl", "cases.jsonl", "tries", "lock"
 NAMES = 200  # names of tests that are kept of one run
 Row = TypeVar("Row", bound=Frozen)
 
@@ -118,7 +118,7 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / TRIES).mkdir(exist_ok=True)
-            lock = (self.path / "lock").open("w")
+            lock = (self.path / LOCK).open("w")
         except OSError as error:
             raise EvaluationError(
                 f"{self.path} cannot be written: {error.strerror}", "name another with --out"
@@ -143,6 +143,11 @@ class Folder:
             raise EvaluationError(
                 f"{self.path / RUN} cannot be read: {why}", "name another folder with --out"
             ) from None
+
+    def others(self) -> tuple[str, ...]:
+        """What lies here that no run put here."""
+        own = {RUN, RESULTS, CASES, TRIES, LOCK}
+        return tuple(sorted(path.name for path in self.path.iterdir() if path.name not in own))
 
     def begin(self, plan: Plan) -> None:
         """Keep what a run is begun with."""

@@ -182,9 +182,13 @@ class Runner:
 
 
 def begin(folder: Folder, plan: Plan) -> None:
-    """Begin a run in a folder, or go on with it. Raises EvaluationError where another run is there."""
+    """Begin a run in a folder, or go on with it. Raises EvaluationError where another run or anything else is there."""
     before = folder.plan()
     if before is None:
+        if others := folder.others():
+            raise EvaluationError(
+                f"{folder.path} holds no run of an evaluation, but {others[0]}", "name another folder with --out"
+            )
         folder.begin(plan)
         return
     if different := changes(before, plan):
@@ -203,7 +207,7 @@ async def bench_of(case: Case, means: Means, scratch: Path) -> Bench:
     )
     workspace_folder = scratch / f"{name}.git"
     workspace = Workspace(workspace_folder)
-    base = await base_of(case, workspace, limit=means.limit)
+    base = await base_of(case, workspace, limit=means.spec.limits.disk)
     return Bench(case, name, workspace, workspace_folder, base, means)
 
 

@@ -96,7 +96,9 @@ class Bench:
 
         @asynccontextmanager
         async def fresh(tree: str, kind: Kind) -> AsyncIterator[Sandbox]:
-            async with self.open(tree, labels | {"kind": kind}) as prepared:
+            limits = self.means.spec.limits  # the hidden tests may take longer than a command of an agent's
+            limits = limits.model_copy(update={"wall": max(limits.wall, self.case.hidden.seconds)})
+            async with self.open(tree, labels | {"kind": kind}, limits=limits) as prepared:
                 yield prepared.sandbox
 
         return Court(self.case, self.workspace, self.base, fresh, self.means.limit)

@@ -20,11 +20,12 @@ from swarm.evaluation.case import Allowance, File, FolderSource, GitSource, Solu
 from swarm.evaluation.making import make
 from swarm.evaluation.report import report_of
 from swarm.evaluation.results import CASES, RESULTS, Folder
-from swarm.evaluation.runner import Bounds, budget_of
+from swarm.evaluation.runner import Bounds, Runner, budget_of
+from swarm.evaluation.trying import Means
 from swarm.types import Budget, Conclusion, Spent
 from swarm.work import Work
 from tests.swarm.conftest import git
-from tests.swarm.evaluation.conftest import BUG, GOOD, Evaluate, Writes, case, plan_of, tried
+from tests.swarm.evaluation.conftest import BUG, GOOD, UNITTEST, Evaluate, Writes, case, plan_of, tried
 
 MEND = "sed -i 's/min(x, low)/min(x, high)/' clamp.py"
 pytestmark = pytest.mark.slow
@@ -144,6 +145,25 @@ async def test_a_changed_setting_is_refused_in_words(evaluate: Evaluate, change:
     await evaluate([case()], "nothing")
     with pytest.raises(EvaluationError, match="was begun otherwise"):
         await evaluate([case()], "nothing", **change)
+
+
+async def test_a_folder_with_something_else_in_it_is_left_alone(evaluate: Evaluate, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").touch()
+    with pytest.raises(EvaluationError, match=r"holds no run of an evaluation, but thesis\.txt"):
+        await evaluate([case()], "nothing")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+async def test_hidden_tests_may_take_longer_than_a_command_of_an_agent(
+    evaluate: Evaluate, means: Means, tmp_path: Path
+) -> None:
+    slow = case(hidden={"command": f"sleep 2; {UNITTEST}", "seconds": 30.0})
+    spec = means.spec.model_copy(update={"limits": means.spec.limits.model_copy(update={"wall": 1.0})})
+    told: list[Any] = []
+    own = Means(means.rooms, means.repositories, spec, means.strategy)
+    await Runner(plan_of([slow], "reference"), {slow.id: slow}, own, Folder(tmp_path / "run"), told=told.append).run()
+    assert [row.outcome for row in tried(told)] == ["solved"]
 
 
 async def test_a_changed_case_is_refused(evaluate: Evaluate) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from pool.types import ToolSpec
 from swarm.speech import mending, pythonic
 from swarm.speech.found import CUT, UNREADABLE, Found, in_value, is_explicit, name_in
 
@@ -46,6 +47,25 @@ def commands(text: str, tool: str) -> list[Found]:
         return []
     lines = [re.sub(r"^\s*\$ ", "", line) for line in body.strip("\n").split("\n")]
     return [Found(tool, {"command": "\n".join(lines)}, blocks[0].start(), end, "shell", ("a block of commands",))]
+
+
+def nameless(text: str, specs: Sequence[ToolSpec]) -> list[Found]:
+    """The block that a text ends with, where it holds the arguments of exactly one tool and only its name is missing."""
+    blocks = [one for one in OPENED.finditer(text) if one["tag"].lower() in ("json", "tool", "")]
+    if not blocks:
+        return []
+    body, end = _body(text, blocks[-1])
+    read = mending.load(body) if end > blocks[-1].end() + len(body) and not text[end:].strip() else None
+    given = read.value if read else None
+    if read is None or not isinstance(given, dict):
+        return []
+    fitting = [
+        spec.name
+        for spec in specs
+        if (needed := spec.parameters.get("required")) and set(needed) <= set(given) <= set(spec.parameters["properties"])
+    ]
+    mended = (*read.mended, "a call without its name")
+    return [Found(fitting[0], given, blocks[-1].start(), end, "fenced", mended)] if len(fitting) == 1 else []
 
 
 def _objects(text: str, opened: re.Match[str], *, sure: bool) -> list[Found]:

@@ -36,7 +36,7 @@ def scan(text: str, specs: Sequence[ToolSpec]) -> tuple[Found, ...]:
     if len(whole) <= _LONG and (told := pythonic.calls(whole, order)):
         return tuple(Found(name, given, 0, len(text), "pythonic", sure=False) for name, given in told)
     shell = names.tool_of("bash", offered)
-    return tuple(fences.commands(text, shell)) if shell else ()
+    return tuple(fences.nameless(text, specs) or (fences.commands(text, shell) if shell else ()))
 
 
 def first(found: Sequence[Found], text: str) -> tuple[Found, ...]:

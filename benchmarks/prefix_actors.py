@@ -3,7 +3,7 @@
 Each task is a row of HumanEvalFix in a folder with some modules of Python's own library around it. What its agent says
 is made up, from a seed; what it is told is what the tools really gave. Lengths are those of public trajectories of
 SWE-agent: 5 to 14 turns, remarks of some 250 characters, results of some 300 with single ones of 4,000 to 9,000. The
-``long`` ones go on for 36 to 48 turns, so that they outgrow the window and are shortened on the way.
+``long`` ones go on until they outgrow the window, once or twice: some 40 turns for each 8,192 tokens of it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Actor:
     answers: tuple[str, ...]
 
 
-def actors(count: int = TASKS) -> list[Actor]:
-    """The first so many tasks, in an order that is always the same."""
+def actors(count: int, window: int) -> list[Actor]:
+    """The first so many tasks for a window of so many tokens, in an order that is always the same."""
     cases = list(set_named("humanevalfix").cases())[:count]
     dice = random.Random  # the same every time, and no secret
-    return [_actor(case, WAYS[number % len(WAYS)], dice(number)) for number, case in enumerate(cases)]
+    return [_actor(case, WAYS[number % len(WAYS)], dice(number), window) for number, case in enumerate(cases)]
 
 
 def files_of(case: Case) -> dict[str, bytes]:
@@ -57,9 +57,10 @@ def files_of(case: Case) -> dict[str, bytes]:
     return around | {file.path: file.content for file in case.files}
 
 
-def _actor(case: Case, way: str, dice: random.Random) -> Actor:
-    moves = {"thrifty": _thrifty, "explorer": _explorer, "tester": _tester, "blunderer": _blunderer, "long": _long}
-    return Actor(case, way, (*moves[way](case, dice), *_end(case, dice)))
+def _actor(case: Case, way: str, dice: random.Random, window: int) -> Actor:
+    moves = {"thrifty": _thrifty, "explorer": _explorer, "tester": _tester, "blunderer": _blunderer}
+    said = moves[way](case, dice) if way in moves else _long(case, dice, window)
+    return Actor(case, way, (*said, *_end(case, dice)))
 
 
 def _thrifty(case: Case, dice: random.Random) -> Iterator[str]:
@@ -98,9 +99,9 @@ def _blunderer(case: Case, dice: random.Random) -> Iterator[str]:
     yield _call(dice, "shell", command="false && echo never")
 
 
-def _long(case: Case, dice: random.Random) -> Iterator[str]:
+def _long(case: Case, dice: random.Random, window: int) -> Iterator[str]:
     yield _call(dice, "view", path=_main(case))
-    for number in range(dice.randint(34, 46)):
+    for number in range(dice.randint(34, 46) * window // 8192):
         yield _look(dice) if number % 3 else _grep(dice)
 
 

@@ -49,7 +49,7 @@ from swarm.work import Work
 
 SERVER = Path(__file__).parent.parent / "scripts" / "vllm-server"
 PORT, PATIENCE = 18_765, 1800.0
-WINDOW = 8192  # tokens; the most that the small model can
+WINDOW, LONGEST = 8192, 32_768  # tokens: what the small model can, and the most that any model is taken to have
 GOAL = 0.98
 KEPT = 5  # results that SWE-agent's processor keeps
 NOTES = (
@@ -143,7 +143,8 @@ class Stage:
     """The pool of one task: its agent's lines, and a real server that counts every request and reads those ``read``:
     ours, and the baseline's."""
 
-    def __init__(self, actor: Actor, engines: tuple[Engine, Engine], read: tuple[bool, bool]) -> None:
+    def __init__(self, actor: Actor, engines: tuple[Engine, Engine], read: tuple[bool, bool], window: int) -> None:
+        self._window = window
         self._lines = iter(actor.answers)
         self._ours, self._theirs = engines
         self._read = read
@@ -154,8 +155,10 @@ class Stage:
     async def chat(self, request: ChatRequest) -> Reply:
         """The next line, after the server read the request. One over the window is refused as vLLM refuses it."""
         ids = await self._ours.ids(request.messages)
-        if len(ids) + request.max_tokens > WINDOW:
-            raise ContextOverflowError(f"maximum context length is {WINDOW} tokens", window=WINDOW, prompt=len(ids))
+        if len(ids) + request.max_tokens > self._window:
+            raise ContextOverflowError(
+                f"maximum context length is {self._window} tokens", window=self._window, prompt=len(ids)
+            )
         counted = Usage(prompt_tokens=len(ids), completion_tokens=1)
         usage = await self._ours.prefill(request.messages) if self._read[0] else counted
         if request.session.endswith(CONDENSE):
@@ -170,7 +173,7 @@ class Stage:
         self.full = _joined(self.full, messages)
         elided = history.elide(self.full, KEPT)
         ids = await self._theirs.ids(elided)
-        usage = await self._theirs.prefill(elided) if self._read[1] and len(ids) < WINDOW else None
+        usage = await self._theirs.prefill(elided) if self._read[1] and len(ids) < self._window else None
         self.baseline.add(ids, usage)
 
     def _reply(self, text: str, usage: Usage) -> Reply:
@@ -179,7 +182,7 @@ class Stage:
 
     async def traits(self, tier: str) -> Traits:  # noqa: ARG002  the protocol names it
         """A window that is known, and calls as text, which is how so small a model is spoken to."""
-        return Traits(model="smollm2", window=WINDOW, longest=WINDOW)
+        return Traits(model="smollm2", window=self._window, longest=self._window)
 
     async def complete(self, request: CompletionRequest) -> Reply:  # noqa: ARG002  the protocol names it
         """The loop asks for none."""
@@ -215,10 +218,10 @@ class Played:
     condensed: int
 
 
-async def play(actor: Actor, engines: tuple[Engine, Engine], read: tuple[bool, bool]) -> Played:
+async def play(actor: Actor, stage: Stage) -> Played:
     """Work on one task to its end."""
-    stage, breaks = Stage(actor, engines, read), list[str]()
-    budget = Budget(steps=80, tokens=10_000_000, wall=1800)
+    breaks: list[str] = []
+    budget = Budget(steps=1000, tokens=1_000_000_000, wall=7200)
 
     async def record(_kind: str, data: dict[str, Any]) -> None:
         if data.get("about") in history.BREAKS:
@@ -290,17 +293,24 @@ async def _up(process: asyncio.subprocess.Process, url: str) -> None:
     raise SystemExit("vLLM did not come up")
 
 
+async def window_of(client: httpx.AsyncClient) -> int:
+    """What the server's model can hold."""
+    found = (await client.get("/v1/models")).json()["data"][0]
+    return min(LONGEST, int(found["max_model_len"]))
+
+
 async def run(asked: argparse.Namespace) -> list[Played]:
     """All tasks, one after the other, as one slot of one engine has them."""
     played = []
     async with serving(asked.server) as base, httpx.AsyncClient(base_url=base, timeout=600) as client:
         salt = f"{time.time_ns()}"
         engines = Engine(client, asked.model, f"ours {salt}"), Engine(client, asked.model, f"theirs {salt}")
-        for number, actor in enumerate(actors(10 if asked.quick else TASKS)):
+        window = asked.window or await window_of(client)
+        for number, actor in enumerate(actors(10 if asked.quick else TASKS, window)):
             group, way = divmod(number, len(WAYS))
             some = (way < 3, False) if asked.quick else (group % 5 == 0, group == 0 and way in (1, 2))
             read = (True, True) if asked.whole else (False, False) if asked.count else some
-            one = await play(actor, engines, read)
+            one = await play(actor, Stage(actor, engines, read, window))
             told = f"{one.way:<10}{one.ending:<10}{one.turns:>4} turns  {one.ours.extension:7.2%} extend"
             cached = f"{one.ours.hit:7.2%} cached" if read[0] else " " * 14
             print(f"{told}  {cached}  {', '.join(one.breaks)}", flush=True)
@@ -324,6 +334,7 @@ def report(played: list[Played]) -> dict[str, Any]:
         "breaks": dict(Counter(name for one in played for name in one.breaks)),
         "extension_share": round(ours.extension, 4),
         "extension_share_without_breaks": round(short.extension, 4),
+        "extension_share_with_breaks": round(total([one.ours for one in played if one.breaks]).extension, 4),
         "extension_share_baseline": round(theirs.extension, 4),
         "cached_share": round(ours.hit, 4),
         "cached_share_compared": round(total([one.ours for one in compared]).hit, 4),
@@ -340,6 +351,7 @@ def main() -> int:
     parser.add_argument("--model", metavar="NAME", default="smollm2", help="as that server calls its model")
     parser.add_argument("--count", action="store_true", help="vLLM counts the tokens of all requests and reads none")
     parser.add_argument("--whole", action="store_true", help="vLLM reads all requests, the baseline's too: on a GPU")
+    parser.add_argument("--window", type=int, metavar="TOKENS", help="default: the server's, at most 32,768")
     asked = parser.parse_args()
     figures = {"model": asked.model} | report(asyncio.run(run(asked)))
     print(json.dumps(figures))

@@ -26,6 +26,16 @@ FILES = {
 }
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 POISON = "<|reserved_special_token_7|>"
+WORDS = (
+    "I will now look at the file and mend what is wrong with it.",
+    "Let me begin with the check, to see what it wants.",
+    "The sum must be wrong somewhere. I look into it next.",
+    "First I read total.sh, then I change it, then I run the check.",
+    "I am going to work on this step by step.",
+    "Sure! I can help with that. The file needs a small change.",
+    "To mend the sum we have to find the line that computes it.",
+    "Next I would open total.sh and read its last line.",
+)
 Arguments = dict[str, Any]
 
 
@@ -97,7 +107,7 @@ class Model:
         bash = any(tool["function"]["name"] == "bash" for tool in body["tools"])
         wrong = self.random.random() < self.rate
         self.faulty += wrong
-        if wrong and self.fault:
+        if wrong and self.fault and body.get("tool_choice") != "required":  # a grammar holds it to a call then
             return FAULTS[self.fault](self, bash)
         return self.say(PLAN[self.at], bash)
 
@@ -212,8 +222,8 @@ FAULTS: dict[str, Callable[[Model, bool], Choice]] = {
     "special_tokens": _special_tokens,
     "poisoned_history": _poisoned,
     "empty_turn": lambda *_: Choice(),
-    "reasoning_only": lambda *_: Choice(reasoning="I wonder what to do next. The file may be wrong."),
-    "prose_only": lambda *_: Choice(content="I will now look at the file and mend what is wrong with it."),
+    "reasoning_only": lambda model, _: Choice(reasoning=model.random.choice(WORDS)),
+    "prose_only": lambda model, _: Choice(content=model.random.choice(WORDS)),
     "overflow": _long,
 }
 """What an answer is instead, by the fault's name."""

@@ -50,7 +50,7 @@ def commands(text: str, tool: str) -> list[Found]:
 
 
 def nameless(text: str, specs: Sequence[ToolSpec]) -> list[Found]:
-    """The block that a text ends with, where it holds the arguments of exactly one tool and only its name is missing."""
+    """The block that a text ends with, where it holds the arguments of exactly one tool and lacks but its name."""
     blocks = [one for one in OPENED.finditer(text) if one["tag"].lower() in ("json", "tool", "")]
     if not blocks:
         return []
@@ -59,13 +59,15 @@ def nameless(text: str, specs: Sequence[ToolSpec]) -> list[Found]:
     given = read.value if read else None
     if read is None or not isinstance(given, dict):
         return []
-    fitting = [
-        spec.name
-        for spec in specs
-        if (needed := spec.parameters.get("required")) and set(needed) <= set(given) <= set(spec.parameters["properties"])
-    ]
+    fitting = [spec.name for spec in specs if _takes(spec, set(given))]
     mended = (*read.mended, "a call without its name")
     return [Found(fitting[0], given, blocks[-1].start(), end, "fenced", mended)] if len(fitting) == 1 else []
+
+
+def _takes(spec: ToolSpec, given: set[str]) -> bool:
+    """Whether a tool that needs arguments could be called with these."""
+    needed = set(spec.parameters.get("required", ()))
+    return bool(needed) and needed <= given <= set(spec.parameters.get("properties", {}))
 
 
 def _objects(text: str, opened: re.Match[str], *, sure: bool) -> list[Found]:

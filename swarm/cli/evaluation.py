@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from platformdirs import user_state_path
 from pydantic import ValidationError
 
 from pool.config import EmbeddedConfig, PoolConfig
@@ -33,7 +34,7 @@ from swarm.evaluation.sets.catalogue import set_named
 from swarm.evaluation.sets.given import Given
 from swarm.wiring import evaluating
 
-STATE = "eval"  # below the state folder: what is made for the sandboxes, kept for the next run
+STATE = "eval"  # below this user's state folder: what is made for the sandboxes, kept for the next run
 
 
 def run(ctx: typer.Context, asked: Mapping[str, Any], config: Path | None, *, as_json: bool) -> None:
@@ -89,12 +90,12 @@ def compare(folder: Path, baseline: Path, *, as_json: bool) -> None:
 async def _run(
     settings: Settings, plan: Plan, cases: Mapping[str, Case], folder: Folder, bounds: Bounds, teller: _Teller
 ) -> str:
-    state = settings.daemon.state / STATE
+    state = user_state_path("agent-swarm").absolute() / STATE  # never the daemon's, which is another's or in use
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ConfigError(
-            f"{state} cannot be made: {error.strerror}", "set daemon.state to a folder of yours"
+            f"{state} cannot be made: {error.strerror}", "set XDG_STATE_HOME to a folder of yours"
         ) from None
     with folder.held():
         begin(folder, plan)  # what is wrong with it is told before a model is started

@@ -25,7 +25,7 @@ from swarm.strategies.asking import RULES, Ask, Rung, Samples, ask_model, ladder
 from swarm.strategies.candidates import Candidate
 from swarm.strategies.localise import Diagnosis
 from swarm.strategies.mutants import mutants
-from swarm.strategies.rewriting import MORE, Rewrite, Rewriter, agreed, put, steady
+from swarm.strategies.rewriting import Rewrite, Rewriter, agreed, patience_for, put, steady
 from swarm.strategies.sizes import parameters
 from swarm.strategies.spectrum import Suspect
 from swarm.types import Conclusion, Ending, Spent, TestRun
@@ -35,6 +35,7 @@ Locate = Callable[..., Awaitable[Diagnosis]]
 
 _REPAIRED = "repaired"
 _ALIKE = 0.8
+_FIRST_RUN = 20.0  # seconds that the tests may take in any case
 _WRITES = 4e8  # parameters from which a model is asked for whole functions
 _LATE = 0.5
 
@@ -44,7 +45,8 @@ class Bounds:
     """How wide to search. ``testers`` runs of the tests go on at a time; ``enough`` candidates that pass end it.
 
     A candidate's tests may take ``patience`` seconds more than five times as long as the base's took. Rules may make
-    ``ruled`` candidates, and take the share ``rule_time`` of the time that was left when they began.
+    ``ruled`` candidates, and take the share ``rule_time`` of the time that was left when they began; the first run of
+    the tests the share ``base_time``: what is at fault may never end.
     """
 
     suspects: int = 40
@@ -54,6 +56,7 @@ class Bounds:
     enough: int = 2
     patience: float = 10.0
     functions: int = 2
+    base_time: float = 0.15
     ruled: int = 400
     rule_time: float = 0.4
 
@@ -136,7 +139,8 @@ class _Search:
                 "gave_up", "sampled repair is judged by tests, and no test command is known for this task"
             )
         sandbox, limit = self.work.sandbox, self.bounds.suspects
-        self.diagnosis = await locate(sandbox, command, limit=limit, seconds=self.left())
+        patience = min(self.left(), max(_FIRST_RUN, self.bounds.base_time * self.left()))
+        self.diagnosis = await locate(sandbox, command, limit=limit, seconds=patience)
         base = self.diagnosis.base
         await self.work.record("command", {"text": command, "exit_code": base.exit_code, "seconds": base.seconds})
         rewrite = ways.rewrite and await self._can_write()
@@ -187,7 +191,7 @@ class _Search:
             return None
         finally:
             self.model, self.written = rewriter.model or self.model, rewriter.asked
-        if best is None or (not failing and best[1] <= MORE // 2):
+        if best is None or (not failing and 2 * best[1] <= rewriter.got):
             return None
         return await self._keep_rewrite(*best)
 
@@ -304,7 +308,7 @@ class _Search:
 
     async def _tried(self, candidate: Candidate) -> bool:
         base = self.diagnosis.base
-        bound = min(self.left(), self.bounds.patience + 5 * base.seconds)  # a change may well make an endless loop
+        bound = min(self.left(), patience_for(base, self.bounds.patience))  # a change may well make an endless loop
         async with self.work.sandbox.fork() as fork:
             await self._put(fork, candidate)
             run = await run_tests(fork, base.command, seconds=bound, env={"PYTEST_ADDOPTS": "-x"})

@@ -27,8 +27,8 @@ from swarm.strategies.regions import Region, meaning, replaced, written
 from swarm.types import TestRun
 from swarm.work import Work
 
-ROUNDS = 3
-SAMPLES, MORE = 5, 6  # of a request; where agreement alone decides
+ROUNDS = 4
+SAMPLES, MORE = 6, 8  # of a request; where agreement alone decides
 _HEAT = (0.5, 0.8, 1.0)  # temperatures, by round
 _LATE = 0.5
 _FAILURE, _TASK = 1800, 1200  # characters that are told
@@ -59,7 +59,10 @@ class Rewrite:
 
 @dataclass
 class Rewriter:
-    """One search over a few regions. ``base`` are the tests on the workspace as it is."""
+    """One search over a few regions. ``base`` are the tests on the workspace as it is.
+
+    ``asked`` counts the samples of this life, ``got`` those of earlier ones as well.
+    """
 
     work: Work
     base: TestRun
@@ -67,6 +70,7 @@ class Rewriter:
     slots: asyncio.Semaphore
     model: str = ""
     asked: int = 0
+    got: int = 0
     tried: list[Rewrite] = field(default_factory=list)
 
     async def run(self, regions: Sequence[Region], *, rounds: int = ROUNDS) -> tuple[Rewrite, ...]:
@@ -87,6 +91,7 @@ class Rewriter:
     async def _round(self, region: Region, number: int, *, samples: int) -> list[Rewrite]:
         """Samples of one region, each distinct one tried; how often each came is told by how often it is returned."""
         answers = await self._answers(region, number, samples)
+        self.got += len(answers)
         source = self.sources[region.file]
         codes = [code for answer in answers if (code := written(answer, region, source))]
         before = meaning(region.file, source)
@@ -149,7 +154,7 @@ class Rewriter:
                 return Rewrite(region, code, meant, bool(data["passed"]), int(data.get("failing", 0)), "")
         async with self.slots, self.work.sandbox.fork() as fork:
             await put(fork, region, replaced(self.sources[region.file], region, code))
-            bound = min(self._left(), _PATIENCE + 5 * self.base.seconds)
+            bound = min(self._left(), patience_for(self.base, _PATIENCE))
             run = await run_tests(fork, self.base.command, seconds=bound)
         passed = evidence.compare(self.base, run, None).verdict == "passed"
         failing = len(run.failed)
@@ -183,6 +188,11 @@ def told(region: Region, task: str, failure: str, before: Rewrite | None) -> str
 def steady(text: str) -> str:
     """The end of what tests printed, without what differs from run to run, so that a replay asks the same."""
     return history.shorten(_TIMES.sub("", history.clean(text)).strip(), _FAILURE)
+
+
+def patience_for(base: TestRun, more: float) -> float:
+    """Seconds that a candidate's tests may take; where the base's never ended nobody knows how long is long."""
+    return more if base.timed_out else more + 5 * base.seconds
 
 
 def agreed(rewrites: Sequence[Rewrite]) -> tuple[Rewrite, int] | None:

@@ -42,8 +42,8 @@ BaselineOption = Annotated[
 def evaluate() -> None:
     """Try strategies on cases with known answers, and report.
 
-    How many each solves and at what cost, with intervals. swarm eval SET is short for swarm eval run SET. Needs neither daemon nor broker, but
-    what pip installs as agent-swarm with the extra eval.
+    How many each solves and at what cost, with intervals. swarm eval SET is short for swarm eval run SET.
+    Needs neither daemon nor broker, but what pip installs as agent-swarm with the extra eval.
     """
 
 

@@ -28,6 +28,13 @@ CHOICES = {
     "words": Choice(content="I do not know"),
     "thought only": Choice(reasoning=f"```tool\n{CALL}\n```"),
     "nothing": Choice(),
+    "torn": Choice(torn=(ToolCall(id="x", name="shell", arguments="{'command': 'ls'}"),), finish_reason="length"),
+    "words and a thought that ends in a call": Choice(content="I look.", reasoning=f"<tool_call>{CALL}</tool_call>"),
+    "thoughts beside a call": Choice(
+        reasoning="I look.", tool_calls=(ToolCall(id="x", name="shell", arguments='{"command": "ls"}'),)
+    ),
+    "thoughts in the words": Choice(content=f"<think>I look.</think>\n<tool_call>{CALL}</tool_call>"),
+    "an object": Choice(content=CALL, reasoning="I look."),
 }
 
 
@@ -44,11 +51,17 @@ def _meaning(turn: Turn) -> tuple[object, ...]:
     return (turn.message, turn.calls)
 
 
-@pytest.mark.parametrize("native", [True, False])
+FORMS = [
+    Form(way="native"), Form(way="text"), Form(way="constrained", shape="object"),
+    Form(way="native", reasoning="loop"), Form(way="text", reasoning="keep"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.way}-{form.reasoning}")
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES.keys())
-def test_an_answer_played_back_is_read_as_it_was(choice: Choice, *, native: bool) -> None:
-    turn = read(choice, TOOLS, Form(way="native" if native else "text"), number=3)
-    again = read(recording.choice_of(_line(choice, turn)), TOOLS, Form(way="native" if native else "text"), number=3)
+def test_an_answer_played_back_is_read_as_it_was(choice: Choice, form: Form) -> None:
+    turn = read(choice, TOOLS, form, number=3)
+    again = read(recording.choice_of(_line(choice, turn)), TOOLS, form, number=3)
     assert _meaning(again) == _meaning(turn)
 
 
@@ -64,14 +77,15 @@ ANY = st.builds(
     content=st.one_of(WORDS, st.just(f"so: {CALL} there")),
     reasoning=WORDS,
     tool_calls=st.lists(CALLS, max_size=3).map(tuple),
+    torn=st.lists(CALLS, max_size=1).map(tuple),
     finish_reason=st.sampled_from(["stop", "length", "tool_calls"]),
 )
 
 
-@given(ANY, st.booleans())
-def test_any_answer_played_back_is_read_as_it_was(choice: Choice, native: bool) -> None:
-    turn = read(choice, TOOLS, Form(way="native" if native else "text"), number=1)
-    again = read(recording.choice_of(_line(choice, turn)), TOOLS, Form(way="native" if native else "text"), number=1)
+@given(ANY, st.sampled_from(FORMS))
+def test_any_answer_played_back_is_read_as_it_was(choice: Choice, form: Form) -> None:
+    turn = read(choice, TOOLS, form, number=1)
+    again = read(recording.choice_of(_line(choice, turn)), TOOLS, form, number=1)
     assert _meaning(again) == _meaning(turn)
 
 

@@ -12,7 +12,7 @@ from sandbox.base import Sandbox
 from sandbox.errors import SandboxError, SandboxPathError
 from sandbox.types import Command, Outcome, SealedTree
 from swarm import evidence
-from swarm.truth.python import LIMIT
+from swarm.truth.syntax import LIMIT
 from swarm.truth.weakened import MOST, Change, relevant, weakened
 from swarm.types import CheckReport, TestRun, Weakened
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 EXACT, BOUNDED, VAGUE, NOTHING = 3, 2, 1, 0
@@ -16,6 +17,7 @@ _NAMED = frozenset({"raises", "warns", "fail", "deprecated_call"})
 _BROAD = frozenset({"Exception", "BaseException"})
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _WORDS = 120
+_NODES, _DOTS = 400, 8
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,44 @@ def called(call: ast.Call) -> str:
 
 
 def words(node: ast.AST) -> str:
-    """Source of a node, cut to a line; empty where it is nested too deeply to be written."""
+    """Source of a node, cut to a line; empty for one of more than _NODES nodes, which nobody would read anyway."""
     try:
-        return " ".join(ast.unparse(node).split())[:_WORDS]
+        return " ".join(ast.unparse(node).split())[:_WORDS] if _small(node) else ""
     except (RecursionError, ValueError):
         return ""
 
 
+def dotted(node: ast.AST) -> str:
+    """A name with its attributes, as ``os.path.join``; empty for anything else, and for more than _DOTS of them."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < _DOTS:
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return f"?.{'.'.join(reversed(parts))}" if parts and isinstance(node, ast.Call) else ""
+    return ".".join([node.id, *reversed(parts)])
+
+
 def same(one: ast.AST, other: ast.AST) -> bool:
-    """Whether two nodes say the same; one that is nested too deeply is like no other."""
+    """Whether two nodes say the same; one of more than _NODES nodes is like no other."""
     try:
-        return ast.dump(one) == ast.dump(other)
+        return _small(one) and _small(other) and ast.dump(one) == ast.dump(other)
     except RecursionError:
         return False
+
+
+def _small(node: ast.AST) -> bool:
+    """Whether a node is so small that it may be looked at again for each that it lies in."""
+    todo: list[Iterator[ast.AST]] = [iter((node,))]
+    seen = 0
+    while todo and seen <= _NODES:
+        child = next(todo[-1], None)
+        if child is None:
+            todo.pop()
+        else:
+            seen += 1
+            todo.append(ast.iter_child_nodes(child))
+    return seen <= _NODES
 
 
 def _of_name(name: str) -> int:

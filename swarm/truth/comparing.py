@@ -9,6 +9,8 @@ from swarm.truth.finding import finding
 from swarm.truth.python import FileFacts, TestFacts
 from swarm.types import Weakened
 
+_WANTS = 200  # assertions of one test that are set against one another
+
 
 def compared(path: str, before: FileFacts, after: FileFacts, elsewhere: frozenset[str]) -> Iterator[Weakened]:
     """Findings of a file that is there before and after. ``elsewhere`` are digests of tests that are new anywhere: a
@@ -101,8 +103,8 @@ def _other_wants(before: TestFacts, after: TestFacts) -> Iterator[tuple[str, str
     """Assertions about the same thing that want another value; what both have is left out first."""
     old = Counter((each.subject, each.wanted) for each in before.checks)
     new = Counter((each.subject, each.wanted) for each in after.checks)
-    lost, come = old - new, list((new - old).elements())
-    for subject, wanted in lost.elements():
+    lost, come = list((old - new).elements())[:_WANTS], list((new - old).elements())[:_WANTS]
+    for subject, wanted in lost:
         other = next((pair for pair in come if pair[0] == subject and subject), None)
         if other is not None and wanted and other[1]:
             come.remove(other)

@@ -10,9 +10,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from swarm.truth.asserting import called, words
+from swarm.truth.asserting import called, dotted, words
+from swarm.truth.effects import exits_of
 from swarm.truth.finding import finding
-from swarm.truth.python import Function, exits_of, parsed
+from swarm.truth.syntax import Function, parsed
 from swarm.types import Weakened
 
 _ALWAYS = {"__eq__": True, "__ne__": False, "__contains__": True}
@@ -55,9 +56,9 @@ def _signs(tree: ast.Module) -> Iterator[str]:
                 yield _IMPORTS
             case ast.ImportFrom(module=str() as module) if module.partition(".")[0] in _RUNNERS:
                 yield _IMPORTS
-            case ast.Call() if words(node.func) in _CALLERS:
+            case ast.Call() if dotted(node.func) in _CALLERS:
                 yield f"it looks at who calls it: {words(node)}"
-            case ast.Call() if called(node) == "register" and words(node.func).startswith("atexit"):
+            case ast.Call() if called(node) == "register" and dotted(node.func).startswith("atexit"):
                 yield "it runs code when the process ends"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swarm.truth.finding import finding
-from swarm.truth.python import LIMIT
+from swarm.truth.syntax import LIMIT
 from swarm.types import Weakened
 
 _ENDINGS = (

@@ -13,8 +13,9 @@ from typing import Any
 
 from swarm.evidence import named_in
 from swarm.truth.asserting import words
+from swarm.truth.effects import exits_of
 from swarm.truth.finding import finding
-from swarm.truth.python import Function, exits_of, parsed
+from swarm.truth.syntax import Function, parsed
 from swarm.types import Weakened
 
 SETTINGS = 64 * 1024  # bytes of a settings file; reading TOML takes a second at worst
@@ -99,8 +100,11 @@ def _of_conftest(path: str, before: bytes | None, after: bytes | None) -> Iterat
 def _pieces(tree: ast.Module) -> dict[str, str]:
     """Functions and names that a module sets, with what each is."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
+    todo: list[ast.stmt] = list(tree.body)
+    for node in todo:
+        if isinstance(node, ast.If | ast.Try):
+            todo += node.body
+        elif isinstance(node, Function):
             found[node.name] = _source(node)
         elif isinstance(node, ast.Assign):
             found |= {words(target): _source(node) for target in node.targets}

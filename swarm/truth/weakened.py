@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from swarm.evidence import is_test_file
 from swarm.truth import comparing, evaded, otherwise, steering
 from swarm.truth.finding import finding
-from swarm.truth.python import LIMIT, FileFacts, read_python
+from swarm.truth.python import FileFacts, read_python
+from swarm.truth.syntax import LIMIT
 from swarm.types import Weakened
 
 MOST = 100  # findings that are told

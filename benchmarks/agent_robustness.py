@@ -171,6 +171,7 @@ def _judged(told: dict[str, Any], model: Model, folder: Path) -> Ended:
 
 
 async def _peer(lines: str, packages: Path, scratch: Path) -> list[dict[str, Any]]:
+    results = scratch / "results.jsonl"
     environ = os.environ | {
         "PYTHONPATH": str(packages),
         "MSWEA_GLOBAL_CONFIG_DIR": str(scratch),
@@ -183,14 +184,16 @@ async def _peer(lines: str, packages: Path, scratch: Path) -> list[dict[str, Any
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         PEER,
+        str(results),
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         env=environ,
         cwd=scratch,
     )
-    out, err = await process.communicate(lines.encode())
-    ended = [json.loads(line) for line in out.decode().splitlines() if line.startswith("{")]
+    _, err = await process.communicate(lines.encode())
+    told = results.read_text() if process.returncode == 0 else ""
+    ended = [json.loads(line) for line in told.splitlines()]
     if len(ended) != lines.count("\n") + 1:
         raise ChildProcessError(f"mini-swe-agent ended {len(ended)} runs: {err.decode()[-400:]}")
     return ended

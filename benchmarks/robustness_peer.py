@@ -1,8 +1,8 @@
 """mini-swe-agent under the faults of `agent_robustness`, which runs this file with the peer's own Python.
 
 It needs nothing of this project. Each line in is a run, as JSON: the server's address, the folder, the most model
-calls, how many answers of a bad form it bears in a row (its default is 3, 0 is without end). Each line out is how that
-ended. The agent, its model client (litellm), its environment and its prompts (``mini.yaml``) are the package's own.
+calls, how many answers of a bad form it bears in a row (its default is 3, 0 is without end). Each line of the file that is
+named by the one argument is how one ended. The agent, its model client (litellm), its environment and its prompts (``mini.yaml``) are the package's own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import concurrent.futures
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -40,11 +41,12 @@ def run(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what comes in, two at a time."""
+    """Run what comes in, two at a time. Into a file, since the peer's libraries print as well."""
+    results = Path(sys.argv[1])
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(run, json.loads(line)) for line in sys.stdin if line.strip()]
-        for done in concurrent.futures.as_completed(waiting):
-            print(json.dumps(done.result()), flush=True)
+        ended = [done.result() for done in concurrent.futures.as_completed(waiting)]
+    results.write_text("".join(json.dumps(one) + "\n" for one in ended))
 
 
 if __name__ == "__main__":

@@ -39,20 +39,15 @@ def scan(text: str, specs: Sequence[ToolSpec]) -> tuple[Found, ...]:
     return tuple(fences.nameless(text, specs) or (fences.commands(text, shell) if shell else ()))
 
 
-def first(found: Sequence[Found], text: str) -> tuple[Found, ...]:
-    """The first calls that follow one another."""
-    for index in range(1, len(found)):
-        if not _next_to(found[index - 1], found[index], text):
-            return tuple(found[:index])
-    return tuple(found)
-
-
-def last(found: Sequence[Found], text: str) -> tuple[Found, ...]:
-    """The last calls that follow one another: what a model came to in its thoughts."""
-    for index in range(len(found) - 1, 0, -1):
-        if not _next_to(found[index - 1], found[index], text):
-            return tuple(found[index:])
-    return tuple(found)
+def groups(found: Sequence[Found], text: str) -> list[tuple[Found, ...]]:
+    """The calls, those together that follow one another."""
+    together: list[tuple[Found, ...]] = []
+    for one in found:
+        if together and _next_to(together[-1][-1], one, text):
+            together[-1] = (*together[-1], one)
+        else:
+            together.append((one,))
+    return together
 
 
 def ends_with(found: Sequence[Found], text: str) -> bool:
@@ -94,7 +89,7 @@ def _readers(offered: tuple[str, ...], order: _Order) -> tuple[tuple[re.Pattern[
         (tagged.WRAPPED, tagged.wrapped),
         (tagged.FUNCTION, tagged.function),
         (tagged.INVOKE, tagged.function),
-        (tagged.named_tags((*offered, *names.ALIASES)), tagged.named),
+        (tagged.named_tags((*offered, *names.ALIASES)), partial(_tag, order=order)),
         *((pattern, partial(_named, shape=shape)) for shape, pattern in tokens.NAMED),
         (tokens.LISTED, tokens.listed),
         (_BARE, _bare),
@@ -121,6 +116,14 @@ def _arguments(spec: ToolSpec) -> tuple[str, ...]:
 
 def _fenced(text: str, opened: re.Match[str], order: _Order) -> list[Found] | None:
     return fences.fenced(text, opened, order)
+
+
+def _tag(text: str, opened: re.Match[str], order: _Order) -> list[Found] | None:
+    """A tag that is named as a tool, and holds what that tool takes: HTML has such names as well."""
+    found = tagged.named(text, opened) or []
+    known = order.get(names.tool_of(opened[1], order) or "", ())
+    given = found[0].arguments if found else {}
+    return found if all(names.key_of(key, known, given) in known for key in given) else None
 
 
 def _named(text: str, opened: re.Match[str], shape: str) -> list[Found] | None:

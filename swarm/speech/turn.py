@@ -69,14 +69,14 @@ def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> _Heard:
         if calls := tuple(in_value(value)) if isinstance(value, dict) else ():
             return _Heard(words, thought, (Found(*calls[0], 0, len(words), "constrained"),), words)
         garbled = choice.finish_reason != "length"
-    found = scan.first(_own(scan.scan(words, specs), words), words)
+    found = _first(scan.groups(_own(scan.scan(words, specs), words), words), specs)
     if found:
         where = "" if not form.native else "a call in the words"
         return _Heard(words, thought, found, words, where, garbled)
     in_thought = scan.scan(thought, specs) if thought else ()
     meant = not words.strip() or (all(one.sure for one in in_thought) and scan.ends_with(in_thought, thought))
     if in_thought and meant:
-        found = scan.last(in_thought, thought)
+        found = scan.groups(in_thought, thought)[-1]  # what it came to
         return _Heard(words, thought[: found[0].start], found, thought, "a call in the thoughts", garbled)
     return _Heard(words, thought, garbled=garbled)
 
@@ -87,6 +87,12 @@ def _split(content: str, specs: Sequence[ToolSpec], form: Form) -> tuple[str, st
         return "", content
     calls = scan.scan(content, specs) if "</" in content or "[/" in content else ()
     return thinking.split(content, [(one.start, one.end) for one in calls])
+
+
+def _first(groups: Sequence[tuple[Found, ...]], specs: Sequence[ToolSpec]) -> tuple[Found, ...]:
+    """The first calls of which one can be run, else the first: a call that cannot be gave nothing to wait for."""
+    good = (group for group in groups if any(isinstance(judge(one, specs)[0], Call) for one in group))
+    return next(good, groups[0] if groups else ())
 
 
 def _own(found: tuple[Found, ...], words: str) -> tuple[Found, ...]:

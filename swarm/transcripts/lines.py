@@ -32,14 +32,14 @@ def line(part: BaseModel) -> str:
     return json.dumps(first | told, ensure_ascii=True, separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def loads(raw: bytes) -> Transcript:
-    """The transcript in JSON Lines. Raises TranscriptError, which names the line."""
+def loads(raw: bytes, *, longest: int = LONGEST) -> Transcript:
+    """The transcript in JSON Lines, none of over ``longest`` bytes. Raises TranscriptError, which names the line."""
     found: list[Header | Step | End] = []
     lines = [each for each in raw.split(b"\n", LINES + 1) if each.strip()]
     if len(lines) > LINES:
         raise TranscriptError(f"it has more than {LINES} lines", _MEND)
     for number, each in enumerate(lines, 1):
-        found.append(_read(each, number))
+        found.append(_read(each, number, longest))
         _require_order(found, number)
     if not found:
         raise TranscriptError("it is empty: a transcript begins with a header", _MEND)
@@ -59,17 +59,17 @@ def is_one(raw: bytes) -> bool:
     return isinstance(begin, dict) and begin.get("format") == FORMAT
 
 
-def content(path: Path) -> bytes:
+def content(path: Path, *, largest: int = LARGEST) -> bytes:
     """A file's content. Raises TranscriptError where it cannot be read or is larger than any transcript."""
     try:
         with path.open("rb") as file:
-            if (size := os.fstat(file.fileno()).st_size) > LARGEST:
-                raise TranscriptError(f"{path} has {size} bytes; at most {LARGEST} are read")
-            raw = file.read(LARGEST + 1)
+            if (size := os.fstat(file.fileno()).st_size) > largest:
+                raise TranscriptError(f"{path} has {size} bytes; at most {largest} are read")
+            raw = file.read(largest + 1)
     except OSError as error:
         raise TranscriptError(f"{path} cannot be read: {error.strerror or error}") from error
-    if len(raw) > LARGEST:
-        raise TranscriptError(f"{path} has more than {LARGEST} bytes")
+    if len(raw) > largest:
+        raise TranscriptError(f"{path} has more than {largest} bytes")
     return raw
 
 
@@ -93,9 +93,9 @@ def _parts(transcript: Transcript) -> Iterator[BaseModel]:
         yield transcript.end
 
 
-def _read(raw: bytes, number: int) -> Header | Step | End:
-    if len(raw) > LONGEST:
-        raise TranscriptError(f"line {number} has {len(raw)} bytes; at most {LONGEST} are read", _MEND)
+def _read(raw: bytes, number: int, longest: int) -> Header | Step | End:
+    if len(raw) > longest:
+        raise TranscriptError(f"line {number} has {len(raw)} bytes; at most {longest} are read", _MEND)
     try:
         value = parsed(raw)
     except ValueError as error:

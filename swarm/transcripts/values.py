@@ -12,15 +12,15 @@ VALUES = 4_000_000  # in one file: each takes some hundred bytes of memory
 DEEPEST = 48  # levels
 
 
-def parsed(raw: bytes | str, *, deepest: int = DEEPEST) -> Any:
+def parsed(raw: bytes | str, *, deepest: int = DEEPEST, most: int = VALUES) -> Any:
     """The value that JSON text tells, with each lone surrogate replaced. Raises ValueError, whose words say why not."""
     try:
         told = raw.decode("utf-8-sig") if isinstance(raw, bytes) else raw
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
     counted = sum(map(told.count, ",[{"))
-    if counted > VALUES:
-        raise ValueError(f"it may hold {counted} values, more than {VALUES}")
+    if counted > most:
+        raise ValueError(f"it may hold {counted} values, more than {most}")
     try:
         value = json.loads(told, parse_constant=_no_number)
     except RecursionError:

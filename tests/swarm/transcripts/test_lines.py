@@ -79,13 +79,11 @@ def test_half_of_a_pair_of_surrogates_can_be_written_out_again() -> None:
     assert lines.dumps(told).encode()
 
 
-def test_more_than_fits_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST", len(FIRST) + 1)
+def test_more_than_fits_is_refused_before_it_is_read() -> None:
     with pytest.raises(TranscriptError, match=r"line 2 has .* at most"):
-        lines.loads(FIRST + step(1, message="x" * 1000))
-    monkeypatch.setattr(values, "VALUES", 12)
-    with pytest.raises(TranscriptError, match=r"line 2 .* values, more than 12"):
-        lines.loads(FIRST + step(1, extra={"a": list(range(20))}))
+        lines.loads(FIRST + step(1, message="x" * 1000), longest=len(FIRST) + 1)
+    with pytest.raises(ValueError, match=r"values, more than 12"):
+        values.parsed(json.dumps(list(range(20))), most=12)
 
 
 def test_file_is_written_for_its_owner_alone_and_over_none(tmp_path: Path, made: Transcript) -> None:
@@ -99,10 +97,9 @@ def test_file_is_written_for_its_owner_alone_and_over_none(tmp_path: Path, made:
         lines.write(tmp_path / "link", made, over=True)
 
 
-def test_file_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(TranscriptError, match="Is a directory"):
         lines.content(tmp_path)
-    monkeypatch.setattr(lines, "LARGEST", 10)
     (tmp_path / "a").write_bytes(b"x" * 11)
     with pytest.raises(TranscriptError, match="at most 10"):
-        lines.content(tmp_path / "a")
+        lines.content(tmp_path / "a", largest=10)

@@ -1,8 +1,9 @@
 """mini-swe-agent under the faults of `agent_robustness`, which runs this file with the peer's own Python.
 
 It needs nothing of this project. Each line in is a run, as JSON: the server's address, the folder, the most model
-calls, how many answers of a bad form it bears in a row (its default is 3, 0 is without end). Each line of the file that is
-named by the one argument is how one ended. The agent, its model client (litellm), its environment and its prompts (``mini.yaml``) are the package's own.
+calls, how many answers of a bad form it bears in a row (its default is 3, 0 is without end). Each line of the file that
+is named by the one argument is how one ended. The agent, its model client (litellm), its environment and its prompts
+(``mini.yaml``) are the package's own.
 """
 
 from __future__ import annotations

@@ -170,12 +170,15 @@ async def _unpacked(packed: bytes) -> AsyncIterator[bytes]:
     """The tar again, a piece at a time."""
     loose = zlib.decompressobj()
     data = packed
-    while data:
-        piece = loose.decompress(data, 256 * 1024)
-        data = loose.unconsumed_tail
-        if piece:
-            yield piece
-    yield loose.flush()
+    try:
+        while data:
+            piece = loose.decompress(data, 256 * 1024)
+            data = loose.unconsumed_tail
+            if piece:
+                yield piece
+        yield loose.flush()
+    except zlib.error as error:
+        raise WorkspaceError(f"a kept change cannot be read: {error}") from error
 
 
 def _name(member: Member) -> str:

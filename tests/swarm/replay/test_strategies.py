@@ -12,7 +12,7 @@ from pool.testing import ScriptedPool
 from swarm.agent import Agent
 from swarm.replay.verdict import told
 from swarm.strategies.best_of import BestOf
-from swarm.strategies.choice import strategy_named
+from swarm.strategies.choice import InTurn, strategy_named
 from swarm.types import TaskState
 from tests.swarm.replay.conftest import MEND, call, finish
 
@@ -88,7 +88,7 @@ async def test_a_review_replays_its_question_and_the_conversation_that_goes_on(
     assert not [difference for difference in verdict.differences if not difference.noise]
 
 
-async def test_ways_in_turn_replay(bench: Any, name: str, record: Any, replay: Any) -> None:
+async def test_a_cascade_replays(bench: Any, name: str, record: Any, replay: Any) -> None:
     bench.pool = ScriptedPool(lambda _: f"```tool\n{json.dumps(nexts.pop(0))}\n```", native=False)
     nexts = [
         {"name": "shell", "arguments": {"command": MEND}},
@@ -99,3 +99,18 @@ async def test_ways_in_turn_replay(bench: Any, name: str, record: Any, replay: A
     recorded, objects = await whole(bench, name, "cascade", record)
     verdict = await replay(recorded, objects)
     assert (verdict.same, verdict.stopped, verdict.lines) == (True, "", verdict.of), "\n".join(told(verdict))
+
+
+async def test_ways_in_turn_replay_the_one_that_gave_up_as_well(
+    bench: Any, name: str, record: Any, replay: Any
+) -> None:
+    bench.pool = by_session(
+        way_1=["I cannot"] * 9, way_2=[call("shell", command=MEND), call("run_tests"), finish(), finish()]
+    )
+    turns = InTurn(("first", "second"), lambda _: Agent())
+    bench.strategies = {"turns": turns}
+    recorded, objects = await whole(bench, name, "turns", record)
+    parts = [step.data.get("part") for step in recorded.steps if step.kind == "model_call"]
+    assert (parts[0], parts[-1]) == ("way-1", "way-2")
+    verdict = await replay(recorded, objects, strategy=lambda _: turns)
+    assert (verdict.same, verdict.stopped) == (True, ""), "\n".join(told(verdict))

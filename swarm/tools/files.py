@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,15 +38,18 @@ class Files:
         self._root = ""
 
     async def place(self, path: str) -> str:
-        """A path relative to the root, as the sandbox wants it; models like to write the root before it."""
-        plain = re.sub(r"^(?:\./)+", "", path.strip())
+        """A path relative to the root in its plainest form; models like to write the root before it. One that lies
+        elsewhere stays as it is, for whoever refuses it."""
+        plain = path.strip()
         if plain.startswith("/"):
             root = await self.root()
             for known in (root, "/workspace", "/testbed", "/repo"):
                 if f"{plain}/".startswith(f"{known}/"):
                     plain = plain.removeprefix(known).lstrip("/")
                     break
-        return plain or "."
+            if plain.startswith("/"):
+                return plain
+        return "/".join(part for part in plain.split("/") if part not in ("", ".")) or "."
 
     async def root(self) -> str:
         """The workspace's absolute path inside."""

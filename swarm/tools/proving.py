@@ -6,6 +6,7 @@ sealed as it is.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -79,7 +80,11 @@ class Tester:
                 data.extend(piece)
 
         taken = await self._sandbox.run(Command(argv=("/bin/sh", "-c", _TAKE), whole=True), take)
-        if taken.exit_code == 0 and len(data) <= _LARGEST and (found := reports.read_junit(bytes(data))):
+        if (
+            taken.exit_code == 0
+            and len(data) <= _LARGEST
+            and (found := await asyncio.to_thread(reports.read_junit, bytes(data)))
+        ):
             return found
         return reports.read_unittest(outcome.text) if not outcome.cut else None
 

@@ -82,7 +82,7 @@ class Session:
         """Where the session stands now, relative to the root; empty for the root itself."""
         outcome = await self._sandbox.run(Command(argv=("/bin/sh", "-c", "pwd -P"), session=True))
         place, root = clean(outcome.text).strip()[:300], await self._files.root()
-        self._folder = "" if place == root else place.removeprefix(f"{root}/")
+        self._folder = "" if place == root or not place.startswith("/") else place.removeprefix(f"{root}/")
 
 
 def _variables(text: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Viewer:
         except KeyError:
             return refused(f"{asked.path} is not kept any more: run the command again")
         if output is not None:
-            return Result(told(page(split(output), asked.first or 1, asked.last), whole=True))
+            return _of_output(asked, split(output))
         path = await self._files.place(asked.path)
         outside(path)
         if path == "." or await self._files.is_folder(path):
@@ -79,6 +79,12 @@ class Viewer:
         if not alike:
             return refused(clean(why)[:500])
         return refused(f"{clean(why)[:500]}. Files of that name: {clean(', '.join(alike))}")
+
+
+def _of_output(asked: View, lines: list[str]) -> Result:
+    if (asked.first or 1) > len(lines):
+        return refused(f"{asked.path} has only {len(lines)} lines")
+    return Result(told(page(lines, asked.first or 1, asked.last), whole=True))
 
 
 def told(one: Page, *, whole: bool) -> str:

@@ -57,6 +57,7 @@ async def test_a_long_output_is_kept_and_shown_by_the_page(kit) -> None:
     assert 'view path "output:1" first' in result.text
     assert "4000\t4000" in (await tools.run("view", {"path": "output:1", "first": 4000, "last": 4001})).text
     assert "not kept any more" in (await tools.run("view", {"path": "output:7"})).text
+    assert "has only 9000 lines" in (await tools.run("view", {"path": "output:1", "first": 9001})).text
 
 
 async def test_a_file_seen_in_part_is_not_written_over_until_it_is_seen_whole(kit) -> None:
@@ -131,8 +132,10 @@ async def test_a_file_that_is_not_there_is_looked_for_elsewhere(kit) -> None:
 
 async def test_absolute_paths_into_the_repository_are_understood(kit) -> None:
     tools, work = await kit({"src/a.py": "x = 1\n"})
-    for root in (work.resolve(), "/workspace", "/testbed"):
-        assert "1\tx = 1" in (await tools.run("view", {"path": f"{root}/src/a.py"})).text
+    for root in (work.resolve(), "/workspace", "/testbed", ".", "./src/..//"):
+        told = (await tools.run("view", {"path": f"{root}/./src//a.py"})).text
+        assert ("1\tx = 1" in told) == (".." not in str(root))
+    assert (await tools.run("view", {"path": "src/"})).text == "src/a.py"
     assert (await tools.run("view", {"path": "/etc/passwd"})).text.startswith("error:")
 
 

@@ -33,11 +33,11 @@ class Searcher:
         outside(path)
         limit = least(seconds, _SECONDS)
         outcome = None
-        for argv in (_ripgrep(asked, path), _python(asked, path), _grep(asked, path)):
+        for argv in (_ripgrep(asked, path), _python(asked, path), _grep(asked, path, "P"), _grep(asked, path, "E")):
             outcome = await self._sandbox.run(Command(argv=argv, timeout=limit))
             if outcome.timed_out or outcome.exit_code in (0, 1):
                 break
-            if outcome.exit_code != _MISSING and argv[0] != "rg":
+            if outcome.exit_code != _MISSING and (argv[0] == "python3" or argv[1] == "-rnIHE"):
                 return refused(f"grep: {clean(outcome.text).strip()[:500] or 'it ended badly'}")
         if outcome is None or outcome.exit_code == _MISSING:
             return refused("nothing inside can search: neither rg, python3 nor grep is there")
@@ -105,8 +105,10 @@ def _python(asked: Grep, path: str) -> tuple[str, ...]:
     return ("python3", "-I", "-S", "-c", source("grep"), json.dumps(words))
 
 
-def _grep(asked: Grep, path: str) -> tuple[str, ...]:
-    options = ["grep", "-rnIE", "--exclude-dir=.git", f"-C{asked.context}"]
+def _grep(asked: Grep, path: str, kind: str) -> tuple[str, ...]:
+    """grep with the regular expressions of Perl, which not every grep has, or its own extended ones."""
+    options = ["grep", f"-rnIH{kind}", "--exclude-dir=.git"]
+    options += [f"-C{asked.context}"] if asked.context else []
     options += ["-i"] if asked.ignore_case else []
     options += [f"--include={asked.glob}"] if asked.glob else []
     return (*options, "-e", asked.pattern, "--", path)

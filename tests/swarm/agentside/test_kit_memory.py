@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from sandbox.testing import ScriptedBackend
+from sandbox.types import Command, Outcome, SandboxSpec
 from swarm.tools.kit import Toolkit
 
 pytestmark = pytest.mark.slow
@@ -291,3 +293,43 @@ async def test_devices_folders_and_pipes_are_no_files(kit, name: str) -> None:
     for path in ("pipe", "zero", "d"):
         result = await tools.run(name, {"path": path, **more[name]})
         assert result.text.startswith("error:") or (name, path) == ("view", "d")
+
+
+def only_with(*programs: str):
+    """A sandbox in which of the programs that search these alone are there; each has what it was asked for."""
+    asked: list[tuple[str, ...]] = []
+
+    def script(command: Command, _: object) -> Outcome | None:
+        if command.argv[0] not in ("rg", "python3", "grep"):
+            return None
+        asked.append(command.argv)
+        return None if command.argv[0] in programs else Outcome(exit_code=127, output=b"", seconds=0.0)
+
+    return script, asked
+
+
+@pytest.mark.parametrize(("programs", "used"), [(("python3", "grep"), "python3"), (("grep",), "grep")])
+async def test_whatever_can_search_inside_is_used(programs: tuple[str, ...], used: str) -> None:
+    script, asked = only_with(*programs)
+    async with ScriptedBackend(script).open(SandboxSpec()) as box:
+        await box.write("src/a.py", b"import os\nx = 12\n")
+        tools = Toolkit(box, None)
+        assert (await tools.run("grep", {"pattern": r"x = \d+"})).text == "src/a.py:2:x = 12"
+        assert asked[-1][0] == used
+        assert (await tools.run("grep", {"pattern": "(?:"})).text.startswith("error: grep:")
+
+
+async def test_without_anything_that_can_search_that_is_said() -> None:
+    script, _ = only_with()
+    async with ScriptedBackend(script).open(SandboxSpec()) as box:
+        result = await Toolkit(box, None).run("grep", {"pattern": "x"})
+    assert "neither rg, python3 nor grep is there" in result.text
+
+
+async def test_what_ripgrep_refuses_the_next_one_is_asked() -> None:
+    def script(command: Command, _: object) -> Outcome | None:
+        return Outcome(exit_code=2, output=b"no look-around", seconds=0.0) if command.argv[0] == "rg" else None
+
+    async with ScriptedBackend(script).open(SandboxSpec()) as box:
+        await box.write("a.py", b"import os\n")
+        assert (await Toolkit(box, None).run("grep", {"pattern": "(?<=im)port"})).text == "a.py:1:import os"

@@ -38,7 +38,7 @@ from pool.errors import ContextOverflowError, PermanentError
 from pool.types import ChatRequest, Choice, CompletionRequest, Message, Reply, Traits, Usage
 from sandbox.base import Sandbox
 from sandbox.testing import ScriptedBackend
-from sandbox.types import SandboxSpec
+from sandbox.types import Limits, SandboxSpec
 from swarm import history
 from swarm.agent import Agent
 from swarm.budgets.ledger import BudgetLedger
@@ -50,6 +50,7 @@ from swarm.work import Work
 SERVER = Path(__file__).parent.parent / "scripts" / "vllm-server"
 PORT, PATIENCE = 18_765, 1800.0
 WINDOW, LONGEST = 8192, 32_768  # tokens: what the small model can, and the most that any model is taken to have
+COMMAND = 10.0  # seconds of one command: some of the bugs are loops without an end
 GOAL = 0.98
 KEPT = 5  # results that SWE-agent's processor keeps
 NOTES = (
@@ -253,7 +254,7 @@ async def play(actor: Actor, stage: Stage) -> Played:
 @asynccontextmanager
 async def opened(actor: Actor) -> AsyncIterator[Sandbox]:
     """A folder with the task's repository, in which commands really run."""
-    async with ScriptedBackend().open(SandboxSpec()) as sandbox:
+    async with ScriptedBackend().open(SandboxSpec(limits=Limits(wall=COMMAND))) as sandbox:
         for path, content in files_of(actor.case).items():
             await sandbox.write(path, content)
         yield sandbox

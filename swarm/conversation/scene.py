@@ -51,11 +51,12 @@ async def scene(work: Work, kit: Toolkit, traits: Traits) -> Scene:
             shown += _shown(seen)
     if told:
         parts.append(f"The tests as they stand now:\n{shorten(told, _TESTS)}")
-    return Scene("\n\n".join(parts), tuple(shown), tests is not None and not tests.ok)
+    failing = tests is not None and not tests.ok and not tests.data.get("timed_out")  # a long run tells nothing
+    return Scene("\n\n".join(parts), tuple(shown), failing)
 
 
 async def _tested(work: Work, kit: Toolkit) -> Result | None:
-    """The tests on the untouched checkout; None where there are none, or they take too long to be waited for."""
+    """The tests on the untouched checkout, as far as they come in the time they get; None where there are none."""
     if not work.test_command:
         return None
     work.pool.acting(work.attempt, "run_tests")
@@ -63,7 +64,7 @@ async def _tested(work: Work, kit: Toolkit) -> Result | None:
     result = await kit.tests(seconds)
     data = {key: value for key, value in result.data.items() if key != "outputs"}
     await work.record("command", {"tool": "run_tests", **data, "changed": False, "about": recording.BEFORE})
-    return None if result.data.get("timed_out") else result
+    return result
 
 
 async def _seen(kit: Toolkit, path: str, most: int) -> Result | None:

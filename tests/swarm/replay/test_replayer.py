@@ -102,7 +102,7 @@ async def test_a_replay_that_stops_is_not_the_same_though_nothing_was_changed(
         await bench.until(name, TaskState.NO_CHANGE)
         recorded, objects = await record(name)
     steps = list(recorded.steps)
-    at = next(index for index, step in enumerate(steps) if step.kind == "command")
+    at = next(index for index, step in enumerate(steps) if step.data.get("tool") == "shell")
     steps[at] = steps[at].model_copy(update={"data": {**steps[at].data, "tool": "other"}})
     verdict = await replay(recorded.model_copy(update={"steps": tuple(steps)}), objects)
     assert (verdict.same, verdict.alike) == (False, True)

@@ -77,8 +77,14 @@ def test_tier_is_small_where_all_its_models_are() -> None:
 
 
 async def test_auto_samples_on_a_small_tier(desk) -> None:
-    at = await desk(FILES, lambda _: "return 1", native=False, test_command=TESTS, tier="embedded")
-    at.pool._traits = Traits(model="SmolLM2-135M")
+    at = await desk(
+        FILES,
+        lambda _: "return 1",
+        native=False,
+        test_command=TESTS,
+        tier="embedded",
+        traits=Traits(model="SmolLM2-135M"),
+    )
     done = await strategy_named("auto").work(at.work)
     assert (done.ending, done.strategy) == ("finished", "sampled_repair")
     assert all(isinstance(request, CompletionRequest) for request in at.pool.requests)
@@ -110,8 +116,7 @@ async def test_auto_lets_a_weak_model_write_a_function_before_it_steers(desk) ->
         return "```python\ndef one():\n    return 1\n```"
 
     files = {**FILES, "m.py": "def one():\n    return 'two'\n"}
-    at = await desk(files, script, test_command=TESTS)
-    at.pool._traits = Traits(model="Qwen2.5-Coder-1.5B-Instruct", native=True)
+    at = await desk(files, script, test_command=TESTS, traits=Traits(model="Qwen2.5-Coder-1.5B-Instruct", native=True))
     done = await strategy_named("auto").work(at.work)
     assert (done.ending, done.strategy) == ("finished", "sampled_repair")
     assert at.text("m.py") == "def one():\n    return 1\n"

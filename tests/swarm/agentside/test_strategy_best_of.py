@@ -63,6 +63,7 @@ async def test_the_try_that_passes_the_tests_is_kept(desk) -> None:
     assert any("try-2 is taken: 1 of 2 pass the tests" in note["text"] for note in at.kinds("note"))
 
 
+@pytest.mark.slow
 async def test_tries_end_once_enough_passed_what_had_failed(desk) -> None:
     at = await desk(FILES, test_command=TESTS)
     inner = Scribe(RIGHT, RIGHT, RIGHT, RIGHT, RIGHT)
@@ -71,6 +72,7 @@ async def test_tries_end_once_enough_passed_what_had_failed(desk) -> None:
     assert at.work.ledger.spent().tokens == 20
 
 
+@pytest.mark.slow
 async def test_a_try_that_breaks_a_test_is_not_kept(desk) -> None:
     class Breaker(Scribe):
         async def work(self, work: Work) -> Conclusion:
@@ -92,6 +94,7 @@ async def test_without_tests_the_patch_that_most_agree_on_is_kept(desk) -> None:
     assert "2 agree on its patch" in done.summary
 
 
+@pytest.mark.slow
 async def test_a_try_that_weakened_the_tests_is_judged_by_the_first_ones(desk) -> None:
     class Cheat(Scribe):
         async def work(self, work: Work) -> Conclusion:
@@ -106,6 +109,7 @@ async def test_a_try_that_weakened_the_tests_is_judged_by_the_first_ones(desk) -
     assert at.text("check.sh") == CASES
 
 
+@pytest.mark.slow
 async def test_where_no_try_changes_anything_its_reason_is_told(desk) -> None:
     at = await desk(FILES, test_command=TESTS)
     done = await BestOf(Scribe("", "", "")).work(at.work)
@@ -114,6 +118,7 @@ async def test_where_no_try_changes_anything_its_reason_is_told(desk) -> None:
     assert at.text("m.py") == FILES["m.py"]
 
 
+@pytest.mark.slow
 async def test_no_try_begins_once_the_budget_is_spent_and_each_has_a_fair_share(desk) -> None:
     class Greedy(Scribe):
         async def work(self, work: Work) -> Conclusion:
@@ -153,6 +158,7 @@ async def test_siblings_go_on_with_what_the_first_one_read(desk) -> None:
     assert at.pool.ended == ["t1.1~try-1", "t1.1~try-2"]
 
 
+@pytest.mark.slow
 async def test_cancelled_siblings_leave_no_sandbox(desk) -> None:
     async def wait(work: Work) -> None:
         if work.name != "try-1":
@@ -167,6 +173,7 @@ async def test_cancelled_siblings_leave_no_sandbox(desk) -> None:
     assert [box.folder.exists() for box in opened] == [True] + [False] * (len(opened) - 1)
 
 
+@pytest.mark.slow
 async def test_what_ended_before_a_crash_is_not_tried_again(desk) -> None:
     at = await desk(FILES, test_command=TESTS)
     inner = Scribe(WRONG, RIGHT)
@@ -186,6 +193,7 @@ async def test_what_ended_before_a_crash_is_not_tried_again(desk) -> None:
     assert "return 1" in everything.text("m.py")
 
 
+@pytest.mark.slow
 async def test_a_change_of_modes_and_links_is_kept_as_it_was_made(desk) -> None:
     class Linker(Scribe):
         async def work(self, work: Work) -> Conclusion:
@@ -201,6 +209,7 @@ async def test_a_change_of_modes_and_links_is_kept_as_it_was_made(desk) -> None:
     assert not (folder / "check.sh").exists()
 
 
+@pytest.mark.slow
 async def test_a_try_that_fails_as_machinery_ends_them_all(desk) -> None:
     async def wait(work: Work) -> None:
         if work.name == "try-2":

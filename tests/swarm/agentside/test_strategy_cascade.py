@@ -67,6 +67,7 @@ def reasons(at) -> list[str]:
     return [note["text"] for note in at.kinds("note") if note.get("about") == "climb"]
 
 
+@pytest.mark.slow
 async def test_what_the_weakest_can_do_asks_no_other(desk) -> None:
     at, worker, done = await cascaded(desk, ("small", [1, 2, 3], "finished"))
     assert (done.ending, len(worker.asked)) == ("finished", 1)
@@ -83,11 +84,13 @@ async def test_giving_up_climbs_and_the_next_is_told_what_was_tried(desk) -> Non
         assert words in told
 
 
+@pytest.mark.slow
 async def test_done_over_failing_tests_is_evidence(desk) -> None:
     at, _, _ = await cascaded(desk, ("small", [9], "finished"), ("middle", [1, 2, 3], "finished"))
     assert "small calls it done, but: the tests ended with exit code 1" in reasons(at)[1]
 
 
+@pytest.mark.slow
 async def test_a_share_that_moved_no_test_climbs(desk) -> None:
     at, _, _ = await cascaded(desk, ("small", [9], "share"), ("middle", [1, 2, 3], "finished"))
     assert reasons(at)[1] == "on tier middle: small spent its share and no test moved"
@@ -100,11 +103,13 @@ async def test_it_steps_down_once_the_hard_part_is_done(desk) -> None:
     assert reasons(at)[2] == "on tier small: 2 failing tests fewer on middle; the rest is for less"
 
 
+@pytest.mark.slow
 async def test_tests_that_pass_when_a_share_is_spent_are_done(desk) -> None:
     _, worker, done = await cascaded(desk, ("small", [1, 2, 3], "share"))
     assert (done.ending, done.limit, len(worker.asked)) == ("finished", "", 1)
 
 
+@pytest.mark.slow
 async def test_it_ends_at_the_top_and_after_so_many_stages(desk) -> None:
     acts = tuple((tier, [9], "gave_up") for tier in LADDER)
     _, worker, done = await cascaded(desk, *acts, stages=9)
@@ -113,6 +118,7 @@ async def test_it_ends_at_the_top_and_after_so_many_stages(desk) -> None:
     assert len(worker.asked) == 2
 
 
+@pytest.mark.slow
 async def test_the_whole_spends_no_more_than_it_may(desk) -> None:
     acts = tuple((tier, [9], "share") for tier in LADDER)
     at, _, done = await cascaded(desk, *acts, budget=Budget(tokens=100))
@@ -120,6 +126,7 @@ async def test_the_whole_spends_no_more_than_it_may(desk) -> None:
     assert done.ending == "limit_hit"
 
 
+@pytest.mark.slow
 async def test_a_cheap_opener_that_does_it_climbs_nowhere(desk) -> None:
     class Opener:
         async def work(self, work: Work) -> Conclusion:
@@ -129,6 +136,7 @@ async def test_a_cheap_opener_that_does_it_climbs_nowhere(desk) -> None:
     assert (done.title, worker.asked, reasons(at)) == ("by rule", [], [])
 
 
+@pytest.mark.slow
 async def test_after_a_crash_stages_that_ended_are_not_made_again(desk) -> None:
     at, _, _ = await cascaded(desk, ("small", [1], "gave_up"), ("middle", [1, 2, 3], "finished"))
     cut = next(n for n, line in enumerate(at.steps) if line.data.get("about") == "concluded") + 1

@@ -100,6 +100,7 @@ async def test_a_bug_is_mended_without_a_token(desk) -> None:
     assert "Found by mutation rules" in done.summary
 
 
+@pytest.mark.slow
 async def test_rules_that_find_nothing_give_up_within_their_bounds(desk) -> None:
     files = {**FILES, "m.py": "def clamp(x, low, high):\n    return 'none of these'\n"}
     at = await desk(files, [], test_command=TESTS)
@@ -109,6 +110,7 @@ async def test_rules_that_find_nothing_give_up_within_their_bounds(desk) -> None
     assert at.text("m.py") == files["m.py"]
 
 
+@pytest.mark.slow
 async def test_samples_follow_where_rules_found_nothing(desk) -> None:
     files = {**FILES, "m.py": "def clamp(x, low, high):\n    return [x]\n"}
     at = await desk(files, lambda _: "return max(low, min(x, high))", native=False, test_command=TESTS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from swarm.errors import BudgetExceededError
 from swarm.strategies.plan import PlanThenAct
 from swarm.types import Budget, Conclusion, Spent
@@ -62,6 +64,7 @@ async def test_the_large_tier_plans_and_the_small_one_edits(desk) -> None:
     assert "write return 1" in actor.asked[0][1]
 
 
+@pytest.mark.slow
 async def test_a_plan_that_failed_is_revised_with_the_diff_and_the_tests(desk) -> None:
     at = await opened(desk)
     planner, actor = Planner("write return 5", "write return 1"), Actor()
@@ -73,6 +76,7 @@ async def test_a_plan_that_failed_is_revised_with_the_diff_and_the_tests(desk) -
     assert "exit code 1" in revised
 
 
+@pytest.mark.slow
 async def test_revisions_are_bounded_and_the_last_state_is_kept(desk) -> None:
     at = await opened(desk)
     planner, actor = Planner(*["write return 5"] * 9), Actor()
@@ -82,6 +86,7 @@ async def test_revisions_are_bounded_and_the_last_state_is_kept(desk) -> None:
     assert at.work.ledger.spent().tokens == 120
 
 
+@pytest.mark.slow
 async def test_without_a_plan_nobody_acts(desk) -> None:
     at = await opened(desk)
     actor = Actor()
@@ -90,6 +95,7 @@ async def test_without_a_plan_nobody_acts(desk) -> None:
     assert at.text("m.py") == FILES["m.py"]
 
 
+@pytest.mark.slow
 async def test_named_tiers_come_before_the_ladder(desk) -> None:
     at = await opened(desk)
     planner, actor = Planner("write return 1"), Actor()
@@ -97,6 +103,7 @@ async def test_named_tiers_come_before_the_ladder(desk) -> None:
     assert (planner.asked[0][0], actor.asked[0][0]) == ("middle", "large")
 
 
+@pytest.mark.slow
 async def test_a_task_with_a_tier_of_its_own_asks_no_other(desk) -> None:
     at = await opened(desk)
     planner, actor = Planner("write return 1"), Actor()
@@ -120,6 +127,7 @@ async def test_planning_takes_no_more_than_its_share(desk) -> None:
     assert (done.ending, done.limit) == ("limit_hit", "task.tokens")
 
 
+@pytest.mark.slow
 async def test_after_a_crash_the_plan_is_not_made_again(desk) -> None:
     at = await opened(desk)
     await PlanThenAct(Planner("write return 1"), Actor()).work(at.work)

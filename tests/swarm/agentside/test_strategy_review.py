@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pool.testing import call
 from pool.types import ChatRequest, Traits
 from swarm.agent import Agent
@@ -49,6 +51,7 @@ async def test_faults_are_mended_until_nothing_is_at_fault(desk) -> None:
     assert "returns one for all To mend it: look at the input" in actor.asked[1]
 
 
+@pytest.mark.slow
 async def test_the_reviewer_sees_the_task_the_diff_and_the_tests_alone(desk) -> None:
     at = await desk(FILES, [said()], test_command=TESTS)
     work = replace(at.work, ladder=("small", "large"))
@@ -68,6 +71,7 @@ async def test_a_reviewer_that_only_nitpicks_makes_no_round(desk) -> None:
     assert (done.title, len(at.pool.requests)) == ("done 1", 1)
 
 
+@pytest.mark.slow
 async def test_a_fault_that_is_told_again_makes_no_further_round(desk) -> None:
     again = {**FAULT, "what": "it returns one for all inputs"}
     at = await desk(FILES, [said(FAULT), said(again)], test_command=TESTS)
@@ -76,6 +80,7 @@ async def test_a_fault_that_is_told_again_makes_no_further_round(desk) -> None:
     assert len(actor.asked) == 2
 
 
+@pytest.mark.slow
 async def test_rounds_are_bounded(desk) -> None:
     def script(_: object) -> str:
         return said({**FAULT, "what": f"fault {len(at.pool.requests)} {'abcdefgh'[len(at.pool.requests)] * 4}"})
@@ -86,6 +91,7 @@ async def test_rounds_are_bounded(desk) -> None:
     assert (len(at.pool.requests), len(actor.asked)) == (2, 3)
 
 
+@pytest.mark.slow
 async def test_a_fix_that_breaks_the_tests_is_taken_back(desk) -> None:
     at = await desk(FILES, [said(FAULT)], test_command=TESTS)
     done = await ReviewAndFix(Actor("return 1", "return 5")).work(at.work)
@@ -94,12 +100,14 @@ async def test_a_fix_that_breaks_the_tests_is_taken_back(desk) -> None:
     assert any("taken back" in str(edit.get("text")) for edit in at.kinds("edit"))
 
 
+@pytest.mark.slow
 async def test_an_answer_that_says_nothing_ends_the_review(desk) -> None:
     at = await desk(FILES, ["looks good to me"], test_command=TESTS)
     done = await ReviewAndFix(Actor("return 1")).work(at.work)
     assert done.title == "done 1"
 
 
+@pytest.mark.slow
 async def test_what_ended_without_a_change_is_not_reviewed(desk) -> None:
     class Idle:
         async def work(self, work: Work) -> Conclusion:
@@ -110,6 +118,7 @@ async def test_what_ended_without_a_change_is_not_reviewed(desk) -> None:
     assert at.pool.requests == []
 
 
+@pytest.mark.slow
 async def test_no_review_begins_once_the_budget_is_spent(desk) -> None:
     at = await desk(FILES, [], test_command=TESTS, budget=Budget(steps=1))
     done = await ReviewAndFix(Actor("return 1")).work(at.work)
@@ -117,6 +126,7 @@ async def test_no_review_begins_once_the_budget_is_spent(desk) -> None:
     assert any("no review any more" in note["text"] for note in at.kinds("note"))
 
 
+@pytest.mark.slow
 async def test_the_agents_own_conversation_goes_on(desk) -> None:
     def edit(old: str, new: str) -> Any:
         return call("edit", path="m.py", search=old, replace=new)
@@ -134,13 +144,14 @@ async def test_the_agents_own_conversation_goes_on(desk) -> None:
     assert "returns one for all" in after.messages[-1].content
 
 
+@pytest.mark.slow
 async def test_a_schema_is_sent_where_the_tier_keeps_to_it(desk) -> None:
-    at = await desk(FILES, [said()], test_command=TESTS)
-    at.pool._traits = Traits(native=True, structured=True)
+    at = await desk(FILES, [said()], test_command=TESTS, traits=Traits(native=True, structured=True))
     await ReviewAndFix(Actor("return 1")).work(at.work)
     assert at.pool.requests[0].json_schema is not None
 
 
+@pytest.mark.slow
 async def test_a_review_that_was_paid_for_is_not_asked_again_after_a_crash(desk) -> None:
     at = await desk(FILES, [said()], test_command=TESTS)
     await ReviewAndFix(Actor("return 1")).work(at.work)

@@ -74,6 +74,7 @@ async def test_the_request_is_short_and_tells_what_the_tests_say(desk) -> None:
     assert len(shown) < 4000
 
 
+@pytest.mark.slow
 async def test_what_was_tried_is_told_in_the_next_round(desk) -> None:
     at = await desk(FILES, [answers("return low"), answers(RIGHT)], test_command=TESTS)
     assert (await repaired(at)).ending == "finished"
@@ -81,6 +82,7 @@ async def test_what_was_tried_is_told_in_the_next_round(desk) -> None:
     assert at.pool.requests[1].temperature > at.pool.requests[0].temperature
 
 
+@pytest.mark.slow
 async def test_rules_follow_where_no_sample_passes(desk) -> None:
     at = await desk(FILES, [answers("return low")] * ROUNDS, test_command=TESTS)
     done = await repaired(at)
@@ -88,14 +90,15 @@ async def test_rules_follow_where_no_sample_passes(desk) -> None:
     assert "Found by mutation rules" in done.summary
 
 
+@pytest.mark.slow
 async def test_a_server_without_chat_is_asked_otherwise(desk) -> None:
     at = await desk(FILES, lambda _: PermanentError("no such route"), test_command=TESTS)
     assert "Found by mutation rules" in (await repaired(at)).summary
 
 
+@pytest.mark.slow
 async def test_a_model_too_small_to_write_a_function_is_not_asked_for_one(desk) -> None:
-    at = await desk(FILES, [], test_command=TESTS)
-    at.pool._traits = Traits(model="SmolLM2-135M-Instruct")
+    at = await desk(FILES, [], test_command=TESTS, traits=Traits(model="SmolLM2-135M-Instruct"))
     assert "Found by mutation rules" in (await repaired(at)).summary
 
 
@@ -109,6 +112,7 @@ async def with_paths(desk, *replies: Reply):
     return at
 
 
+@pytest.mark.slow
 async def test_where_no_test_fails_a_majority_that_passes_decides(desk) -> None:
     files_pass = "return max(low, min(x, low)) + 0"
     at = await with_paths(desk, answers(*[files_pass] * 4, "return 0", "return x"))
@@ -117,6 +121,7 @@ async def test_where_no_test_fails_a_majority_that_passes_decides(desk) -> None:
     assert "no test had failed, so their agreement decided" in done.summary
 
 
+@pytest.mark.slow
 async def test_where_no_test_fails_and_samples_disagree_it_gives_up(desk) -> None:
     at = await with_paths(desk, answers("return 0", "return low", "return x * 0", RIGHT, RIGHT, ALSO))
     done = await repaired(at)
@@ -125,6 +130,7 @@ async def test_where_no_test_fails_and_samples_disagree_it_gives_up(desk) -> Non
     assert at.text("m.py") == SOURCE
 
 
+@pytest.mark.slow
 async def test_no_round_begins_once_the_budget_is_spent(desk) -> None:
     at = await desk(FILES, [answers("return low")] * 9, test_command=TESTS, budget=Budget(tokens=700))
     done = await repaired(at)
@@ -132,6 +138,7 @@ async def test_no_round_begins_once_the_budget_is_spent(desk) -> None:
     assert (done.ending, done.limit) == ("limit_hit", "task.tokens")
 
 
+@pytest.mark.slow
 async def test_what_was_paid_for_is_not_asked_again_after_a_crash(desk) -> None:
     at = await desk(FILES, [answers(RIGHT)], test_command=TESTS)
     await repaired(at)

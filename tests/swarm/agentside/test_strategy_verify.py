@@ -56,6 +56,7 @@ async def test_an_accepted_draft_is_kept(desk) -> None:
     assert at.saves == 1
 
 
+@pytest.mark.slow
 async def test_the_large_tier_reads_the_change_and_no_more(desk) -> None:
     at, _ = await drafted(desk, Drafter("return 1"), said("accept"))
     shown = at.pool.requests[0].messages[1].content
@@ -74,6 +75,7 @@ async def test_a_draft_that_is_turned_down_leaves_nothing_and_its_fault_is_told(
     assert "mend it" in drafter.asked[1][1]
 
 
+@pytest.mark.slow
 async def test_a_draft_that_is_turned_down_to_the_end_is_kept_but_given_up(desk) -> None:
     at, done = await drafted(desk, Drafter("return 5", "return 6"), *[said("reject", "no")] * 2)
     assert done.ending == "gave_up"
@@ -81,12 +83,14 @@ async def test_a_draft_that_is_turned_down_to_the_end_is_kept_but_given_up(desk)
     assert len(at.pool.requests) == 2
 
 
+@pytest.mark.slow
 async def test_an_amendment_is_made(desk) -> None:
     at, done = await drafted(desk, Drafter("return 5"), said("amend", "nearly", ("m.py", "return 5", "return 1")))
     assert done.ending == "finished"
     assert "return 1" in at.text("m.py")
 
 
+@pytest.mark.slow
 async def test_an_amendment_that_breaks_the_tests_is_left_out(desk) -> None:
     at, done = await drafted(desk, Drafter("return 1"), said("amend", "better", ("m.py", "return 1", "return 9")))
     assert done.ending == "finished"
@@ -94,6 +98,7 @@ async def test_an_amendment_that_breaks_the_tests_is_left_out(desk) -> None:
     assert any("the amendment was left out" in note["text"] for note in at.kinds("note"))
 
 
+@pytest.mark.slow
 async def test_an_edit_that_cannot_be_made_is_told_and_the_others_are(desk) -> None:
     edits = (("nowhere.py", "a", "b"), ("/etc/passwd", "a", "b"), ("m.py", "no such text", "b"), ("b.py", "1", "2"))
     at, _ = await drafted(desk, Drafter("return 1"), said("amend", "so", *edits))
@@ -101,17 +106,21 @@ async def test_an_edit_that_cannot_be_made_is_told_and_the_others_are(desk) -> N
     assert sum("was left out" in note["text"] for note in at.kinds("note")) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "ending"), [("return 1", "finished"), ("return 5", "gave_up")])
+@pytest.mark.slow
 async def test_where_the_verifier_says_nothing_the_tests_judge(desk, text: str, ending: str) -> None:
     _, done = await drafted(desk, Drafter(text, text), "fine", "fine")
     assert done.ending == ending
 
 
+@pytest.mark.slow
 async def test_nothing_drafted_is_nothing_to_verify(desk) -> None:
     at, done = await drafted(desk, Drafter(""))
     assert (done.ending, done.summary, at.pool.requests) == ("gave_up", "no idea", [])
 
 
+@pytest.mark.slow
 async def test_no_verifier_is_asked_once_the_budget_is_spent(desk) -> None:
     at, done = await drafted(desk, Drafter("return 1"), budget=Budget(steps=1))
     assert (done.ending, at.pool.requests) == ("finished", [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -169,12 +170,17 @@ def compare(
     _extra().compare(folder, baseline, as_json=json)
 
 
-def _extra() -> Any:
-    """The module that does it. Raises ConfigError where the extra is missing, before anything runs."""
-    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
+def require(libraries: Iterable[str] = LIBRARIES) -> None:
+    """Raises ConfigError where one of them is not installed."""
+    if missing := [name for name in libraries if find_spec(name) is None]:
         raise ConfigError(
             f"an evaluation needs {', '.join(missing)}, which is not installed", "pip install 'agent-swarm[eval]'"
         )
+
+
+def _extra() -> Any:
+    """The module that does it. Raises ConfigError where the extra is missing, before anything runs."""
+    require()
     from swarm.cli import evaluation  # noqa: PLC0415  an extra, and a second to load
 
     return evaluation

@@ -17,7 +17,7 @@ NOTES = 700  # tokens that the notes may have
 SMALLER = 0.75  # of what it was, at most
 AFFORDABLE = 0.25  # share of the task's tokens left that notes may cost
 _SAID, _CALL, _RESULT, _TASK = 400, 300, 500, 2000  # characters of each that the condenser is shown
-_KEPT = 0.3  # share of the room that the last turns, kept as they are, may take
+_KEPT = 0.4  # share of the room that the last turns, kept as they are, may take
 _FEWEST = 4  # messages worth condensing
 _LONGEST, _DENSE = 8192, 2.5  # tokens of a question for notes, and bytes of each, taken low
 

@@ -17,7 +17,7 @@ ANSWER, SHORTEST = 4096, 512  # of one answer: what is asked for, and with less 
 BYTES = 3.0  # of UTF-8 a token, taken low: code and paths come to 3 to 4
 _FRAME = 24  # bytes of what a chat template puts around a message or a call
 _SLACK, _SHARE = 16, 0.02  # by which a prompt may be longer than was estimated: fixed, and of what was added
-ROOMY = 0.5  # share of the window that a conversation is brought down to, so that it is done rarely
+ROOMY = 0.4  # share of the window that a conversation is brought down to, so that it is done rarely
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from pool.types import ChatRequest, Message, Traits
+from pool.types import ChatRequest, Choice, Message, Traits
 from swarm.manners import Manners
 from swarm.speech.families import FAMILIES, family_of
 from swarm.speech.form import Form, choose
 from swarm.speech.schema import schema
 from swarm.speech.told import nudge, protocol
+from swarm.speech.turn import read
 from swarm.tools.specs import specs
 
 SPECS = specs(testable=True)
@@ -178,9 +179,6 @@ def test_the_thought_comes_first_so_that_the_model_may_think_before_it_is_bound(
 
 
 def test_what_is_told_of_the_protocol_is_read_as_what_it_means() -> None:
-    from pool.types import Choice  # noqa: PLC0415  the example in the words is an answer
-    from swarm.speech.turn import read  # noqa: PLC0415
-
     for form in (Form(way="text"), Form(way="constrained", shape="object")):
         told = protocol(form, SPECS)
         example = next(part for part in told.split("\n\n") if '"name": "view"' in part)

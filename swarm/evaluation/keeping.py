@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +75,15 @@ def lines_of(path: Path) -> Iterator[Step]:
                 return
 
 
-def wasted(tries: Path) -> int:
-    """Tokens of lives of tries that were broken off, whose work is made again: they were spent all the same."""
+def wasted(tries: Path, told: Collection[str]) -> int:
+    """Tokens of lives of tries that were broken off, whose work is made again: they were spent all the same.
+
+    ``told`` are the folders of tries whose last life is told of elsewhere.
+    """
+    last = (path for path in tries.glob(f"*/{JOURNAL}") if path.parent.name not in told)
     return sum(
         int(step.data.get(name) or 0)
-        for path in tries.glob(f"*/{_BROKEN_OFF}-*.jsonl")
+        for path in (*tries.glob(f"*/{_BROKEN_OFF}-*.jsonl"), *last)
         for step in lines_of(path)
         if step.kind == "model_call"
         for name in ("prompt_tokens", "completion_tokens")

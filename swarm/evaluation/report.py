@@ -70,7 +70,7 @@ def report_of(folder: Folder, baseline: Path | None = None) -> Report:
         broken=tuple(row for row in standings if row.broken and not row.blocked),
         blocked=tuple(row for row in standings if row.blocked),
         unproved=len(unproved),
-        wasted=wasted(folder.path / TRIES),
+        wasted=wasted(folder.path / TRIES, {row.folder for row in tries}),
         tries=_ordered(plan, tries),
     )
     return told.model_copy(update={"notes": tuple(_notes(told))})

@@ -93,7 +93,9 @@ class Runner:
                 for case, standing in self._folder.standings().items()
                 if standing.digest == self._plan.cases.get(case) and not standing.blocked
             }
-            self._tokens = sum(row.tokens for row in self._folder.tries()) + wasted(self._folder.path / TRIES)
+            before = self._folder.tries()
+            lost = wasted(self._folder.path / TRIES, {row.folder for row in before})
+            self._tokens = sum(row.tokens for row in before) + lost
             waiting = [planned for planned in self._plan.tries() if planned.key not in finished]
             counts = Counter(planned.case for planned in waiting)
             self._ready = {case: _Ready(left=count) for case, count in counts.items()}

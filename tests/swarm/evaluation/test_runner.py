@@ -111,6 +111,7 @@ async def test_what_is_under_way_when_the_runs_time_is_over_is_made_again(evalua
     assert why == "the run's 8 seconds are over"
     assert waits.begun.is_set()
     assert not tried(told)
+    assert report_of(folder).wasted == 42
     why, folder, told = await evaluate([case()], "waits", named={"waits": Writes(MEND)})
     assert (why, tried(told)[0].outcome) == ("", "solved")
     assert report_of(folder).wasted == 42

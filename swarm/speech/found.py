@@ -39,6 +39,18 @@ class Found:
     closed: bool = True
 
 
+@dataclass(frozen=True)
+class Heard:
+    """An answer taken apart: the words, the thoughts, the calls and the text that they stand in."""
+
+    words: str
+    thought: str
+    found: tuple[Found, ...] = ()
+    text: str = ""
+    where: str = ""
+    garbled: bool = False
+
+
 def in_value(value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """The names and arguments of the calls that a JSON value is; none where it is no call."""
     if depth > 4:

@@ -10,7 +10,7 @@ from pool.types import Message, ToolCall
 from swarm.speech import mending
 from swarm.speech.calls import Broken, Call
 from swarm.speech.form import Form
-from swarm.speech.found import Found
+from swarm.speech.found import Heard
 
 EMPTY = "[an empty answer]"
 """Stands for an answer of which nothing is left: servers refuse an assistant's message without content and calls."""
@@ -33,26 +33,18 @@ _SPEAKER = re.compile(r"(?:<\|im_start\|>|<\|start\|>|<\|start_header_id\|>)\s*a
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def kept(  # noqa: PLR0913  the parts of an answer, each of its own kind
-    words: str,
-    thought: str,
-    text: str,
-    found: Sequence[Found],
-    calls: Sequence[Call | Broken],
-    form: Form,
-    *,
-    mended: bool = False,
-) -> Message:
-    """The message of an answer. ``text`` is what the calls were found in: words or thoughts."""
-    reasoning = thought.strip() if form.keeps_reasoning else ""
-    before = clean(words[: found[0].start] if found and text is words else words if not found or text != words else "")
+def kept(heard: Heard, calls: Sequence[Call | Broken], form: Form, *, mended: bool = False) -> Message:
+    """The message of an answer that was heard with these calls."""
+    reasoning = heard.thought.strip() if form.keeps_reasoning else ""
+    in_words = bool(heard.found) and heard.text == heard.words
+    before = clean(heard.words[: heard.found[0].start] if in_words else heard.words)
     if form.native and calls:
         asked = tuple(ToolCall(id=call.id, name=_named(call), arguments=_arguments(call)) for call in calls)
         return Message(role="assistant", content=before, reasoning=reasoning, tool_calls=asked)
     if calls:
-        content = _as_text(before, text, found, calls, form, as_written=not mended and text is words)
+        content = _as_text(before, heard, calls, form, as_written=in_words and not mended)
         return Message(role="assistant", content=content, reasoning=reasoning)
-    content = before or clean(thought.strip()[-_TAIL:]) or EMPTY
+    content = before or clean(heard.thought.strip()[-_TAIL:]) or EMPTY
     return Message(role="assistant", content=content, reasoning=reasoning if before else "")
 
 
@@ -74,13 +66,12 @@ def block(name: str, arguments: object, form: Form) -> str:
     return told if form.way == "constrained" or form.shape == "object" else f"```tool\n{told}\n```"
 
 
-def _as_text(
-    before: str, text: str, found: Sequence[Found], calls: Sequence[Call | Broken], form: Form, *, as_written: bool
-) -> str:
+def _as_text(before: str, heard: Heard, calls: Sequence[Call | Broken], form: Form, *, as_written: bool) -> str:
     """Calls in the words: as they were written where that is the right form, else written anew in it.
 
     A wrong form that stays in the history is what the next answer imitates.
     """
+    text, found = heard.text, heard.found
     shapes = {one.shape for one in found}
     proper = shapes <= ({"constrained", "bare"} if form.shape == "object" else {"fenced"})
     if as_written and proper and all(isinstance(call, Call) for call in calls):

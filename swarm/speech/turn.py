@@ -7,7 +7,7 @@ What is kept is well-formed whatever came: a history that a server cannot take b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pool.types import Choice, ToolSpec
@@ -15,24 +15,12 @@ from swarm.history import plain
 from swarm.speech import mending, scan, thinking
 from swarm.speech.calls import Broken, Call, Said, Turn
 from swarm.speech.form import Form
-from swarm.speech.found import Found, in_value
+from swarm.speech.found import Found, Heard, in_value
 from swarm.speech.judging import judge, too_long
 from swarm.speech.keeping import kept, made_up
 
 TEXT_ID = "text"
 """The id of every call that is spoken as text: its result is a message of the user."""
-
-
-@dataclass(frozen=True)
-class _Heard:
-    """An answer taken apart: the words, the thoughts, the calls and the text that they stand in."""
-
-    words: str
-    thought: str
-    found: tuple[Found, ...] = ()
-    text: str = ""
-    where: str = ""
-    garbled: bool = False
 
 
 def read(choice: Choice, specs: Sequence[ToolSpec], form: Form, *, number: int) -> Turn:
@@ -46,7 +34,7 @@ def read(choice: Choice, specs: Sequence[ToolSpec], form: Form, *, number: int) 
     calls, mended = _judged(heard, choice, specs, form, number)
     if not calls:
         return _without(heard, choice, form)
-    message = kept(heard.words, heard.thought, heard.text, heard.found, calls, form, mended=bool(mended))
+    message = kept(heard, calls, form, mended=bool(mended))
     where = (heard.where,) if heard.where else ()
     return Turn(message, calls, "calls", (*where, *mended), heard.garbled)
 
@@ -56,29 +44,29 @@ def call_id(number: int, index: int) -> str:
     return f"c{number % 100_000:05d}{index % 1000:03d}"
 
 
-def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> _Heard:
+def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> Heard:
     inline, words = _split(plain(choice.content), specs, form)
     thought = "\n".join(part for part in (plain(choice.reasoning).strip(), inline) if part)
     if choice.tool_calls or choice.torn:
         asked = tuple(Found(plain(c.name), _native(c.arguments), 0, 0, "native") for c in choice.tool_calls)
         torn = tuple(Found(plain(c.name), plain(c.arguments), 0, 0, "torn") for c in choice.torn)
-        return _Heard(words, thought, (*asked, *torn))
+        return Heard(words, thought, (*asked, *torn))
     garbled = False
     if form.way == "constrained" and words.strip():
         value = mending.whole(words)
         if calls := tuple(in_value(value)) if isinstance(value, dict) else ():
-            return _Heard(words, thought, (Found(*calls[0], 0, len(words), "constrained"),), words)
+            return Heard(words, thought, (Found(*calls[0], 0, len(words), "constrained"),), words)
         garbled = choice.finish_reason != "length"
     found = _first(scan.groups(_own(scan.scan(words, specs), words), words), specs)
     if found:
         where = "" if not form.native else "a call in the words"
-        return _Heard(words, thought, found, words, where, garbled)
+        return Heard(words, thought, found, words, where, garbled)
     in_thought = scan.scan(thought, specs) if thought else ()
     meant = not words.strip() or (all(one.sure for one in in_thought) and scan.ends_with(in_thought, thought))
     if in_thought and meant:
         found = scan.groups(in_thought, thought)[-1]  # what it came to
-        return _Heard(words, thought[: found[0].start], found, thought, "a call in the thoughts", garbled)
-    return _Heard(words, thought, garbled=garbled)
+        return Heard(words, thought[: found[0].start], found, thought, "a call in the thoughts", garbled)
+    return Heard(words, thought, garbled=garbled)
 
 
 def _split(content: str, specs: Sequence[ToolSpec], form: Form) -> tuple[str, str]:
@@ -109,7 +97,7 @@ def _native(arguments: str) -> Any:
 
 
 def _judged(
-    heard: _Heard, choice: Choice, specs: Sequence[ToolSpec], form: Form, number: int
+    heard: Heard, choice: Choice, specs: Sequence[ToolSpec], form: Form, number: int
 ) -> tuple[tuple[Call | Broken, ...], tuple[str, ...]]:
     calls: list[Call | Broken] = []
     mended: dict[str, None] = {}
@@ -122,9 +110,9 @@ def _judged(
     return tuple(calls), tuple(mended)
 
 
-def _without(heard: _Heard, choice: Choice, form: Form) -> Turn:
+def _without(heard: Heard, choice: Choice, form: Form) -> Turn:
     """An answer without a call."""
     said: Said = "words" if heard.words.strip() else "thought" if heard.thought else "nothing"
     if choice.finish_reason == "length":
         said = "cut"
-    return Turn(kept(heard.words, heard.thought, "", (), (), form), (), said, (), heard.garbled)
+    return Turn(kept(heard, (), form), (), said, (), heard.garbled)

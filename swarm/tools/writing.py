@@ -11,7 +11,7 @@ from swarm.recording import fingerprint
 from swarm.tools import syntax
 from swarm.tools.arguments import Edit, EditLines, Write
 from swarm.tools.editing import edit as editing
-from swarm.tools.editing import elided, lines, overwriting
+from swarm.tools.editing import elided, hints, lines, overwriting
 from swarm.tools.editing.edit import Edited, Missed
 from swarm.tools.editing.seen import Seen, Shown, kept
 from swarm.tools.files import LIMIT, Files
@@ -40,13 +40,14 @@ class Writer:
         found = await self._files.read(path)
         if not found.whole:
             return _too_large(path)
-        if line := elided.stand_in(unix(asked.replace), decode(found.data)):
+        search, new = hints.unfenced(asked.search, path), hints.unfenced(asked.replace, path)
+        if line := elided.stand_in(unix(new), decode(found.data)):
             return refused(f"{path} is unchanged: {elided.refusal(line)}")
         change = editing.replace_all if asked.all else editing.replace
-        edited = await asyncio.to_thread(change, found.data, asked.search, asked.replace)
+        edited = await asyncio.to_thread(change, found.data, search, new)
         if isinstance(edited, Missed):
             return self._missed(path, edited.reason)
-        return await self._changed(path, found.data, edited, seconds)
+        return await self._changed(path, found.data, edited, seconds, hints.left_below(search, new, edited.last))
 
     async def edit_lines(self, asked: EditLines, seconds: float | None) -> Result:
         """By line numbers, which the model must have been shown as they are now, or tell what they hold."""
@@ -57,11 +58,12 @@ class Writer:
         if b"\0" in found.data[:8192]:
             return refused(f"{path} is a binary file: it has no lines")
         last = asked.first if asked.last is None else asked.last
-        if line := elided.stand_in(unix(asked.replace), decode(found.data)):
+        new = hints.unfenced(asked.replace, path)
+        if line := elided.stand_in(unix(new), decode(found.data)):
             return refused(f"{path} is unchanged: {elided.refusal(line)}")
         if asked.expect is None and (stale := self._stale(path, found.data, asked.first, last)):
             return stale
-        edited = lines.replace_lines(found.data, asked.first, last, asked.replace, asked.expect)
+        edited = lines.replace_lines(found.data, asked.first, last, new, asked.expect)
         if isinstance(edited, Missed):
             return self._missed(path, edited.reason)
         return await self._changed(path, found.data, edited, seconds)
@@ -73,9 +75,10 @@ class Writer:
             return refused(f"{path} is a folder: give the path of a file")
         old = await self._files.find(path)
         shown = self._seen.of(path, fingerprint(old.data)) if old else None
-        if why := overwriting.objection(path, old, shown, asked.content):
+        content = hints.unfenced(asked.content, path, "\n")
+        if why := overwriting.objection(path, old, shown, content):
             return refused(f"{path} is unchanged: {why}")
-        data, ways = overwriting.kept(asked.content, old.data if old else b"")
+        data, ways = overwriting.kept(content, old.data if old else b"")
         if old and old.data == data:
             return refused(f"{path} already holds exactly that")
         await self._files.write(path, data)
@@ -88,7 +91,7 @@ class Writer:
         text = f"wrote {path}, {len(data)} bytes, {total} lines{ways}" + (f"\n{wrong}" if wrong else "")
         return Result(text, kind="edit", data={"path": path, "shown": kept(path, shown)}, changed=True)
 
-    async def _changed(self, path: str, former: bytes, edited: Edited, seconds: float | None) -> Result:
+    async def _changed(self, path: str, former: bytes, edited: Edited, seconds: float | None, hint: str = "") -> Result:
         """Write what an edit made, and show the place."""
         await self._files.write(path, edited.data)
         self._misses.pop(path, None)
@@ -97,7 +100,7 @@ class Writer:
         how = " (matched but for whitespace)" if edited.tolerant else ""
         times = f" in {edited.count} places, the first" if edited.count > 1 else ""
         wrong = await syntax.fault(self._sandbox, path, edited.data, former, seconds)
-        text = f"edited {path}{how}{times}:\n{shown.text}" + (f"\n{wrong}" if wrong else "")
+        text = "\n".join(part for part in (f"edited {path}{how}{times}:", shown.text, hint, wrong) if part)
         return Result(text, kind="edit", data={"path": path, "shown": kept(path, seen)}, changed=True)
 
     def _remember(self, path: str, former: bytes, edited: Edited, new: Shown) -> Shown:

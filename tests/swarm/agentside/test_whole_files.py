@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.tools.editing.elided import stand_in
+from swarm.tools.editing.hints import left_below, unfenced
 from swarm.tools.editing.overwriting import kept, objection
 from swarm.tools.editing.ranges import after, before, covers, joined
 from swarm.tools.editing.seen import Seen, Shown
@@ -144,3 +145,28 @@ def test_the_old_files_form_is_kept() -> None:
     assert kept("a\r\nb\n", b"x\r\ny\r\n")[0] == b"a\r\nb\n", "its own line ends, where it has any"
     assert kept("", b"x\n") == (b"", "")
     assert kept("\ud800", b"")[0] == b"?"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "kept_as"),
+    [
+        ("```python\na = 1\n```", "a.py", "a = 1\n"),
+        ("\n```\na = 1\n\n```\n", "a.py", "a = 1\n\n"),
+        ("```python\na = 1\n```", "README.md", "```python\na = 1\n```"),
+        ("```\na\n```\nb\n```\nc\n```", "a.py", "```\na\n```\nb\n```\nc\n```"),
+        ("a = '```'\n", "a.py", "a = '```'\n"),
+        ("```a = 1```", "a.py", "```a = 1```"),
+    ],
+)
+def test_a_fence_around_all_of_a_text_is_dropped_in_code(text: str, path: str, kept_as: str) -> None:
+    assert unfenced(text, path, "\n") == kept_as
+    assert unfenced("```\nx\n```", "a.py") == "x", "of a place, no line end is made up"
+
+
+def test_a_function_put_in_the_place_of_its_head_is_told_of() -> None:
+    told = left_below("def f(x):", "def f(x):\n    return 1", 8)
+    assert "from line 9" in told
+    assert left_below("def f(x):", "def f(x, y):\n    return 1", 8) == ""
+    assert left_below("def f(x):", "def f(x):", 8) == ""
+    assert left_below("def f(x):\n    return 0", "def f(x):\n    return 1", 8) == ""
+    assert left_below("x = 1", "x = 1\ny = 2", 8) == ""

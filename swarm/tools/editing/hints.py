@@ -24,6 +24,6 @@ def left_below(search: str, replacement: str, last: int) -> str:
     if len(old) != 1 or len(new) < 2 or not _HEAD.fullmatch(old[0]) or old[0].split() != new[0].split():
         return ""
     return (
-        f"[only the line {old[0].strip()[:100]!r} was replaced: what stood below it is still there, from line {last + 1}."
+        f"[only the line {old[0].strip()[:100]!r} was replaced: what was below it is still there, from line {last + 1}."
         " Where the new text takes its place, remove it with edit_lines]"
     )

@@ -9,7 +9,7 @@ samples, or be all there is. A model that can write a function is asked for the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,18 +25,15 @@ from swarm.strategies.asking import RULES, Ask, Rung, Samples, ask_model, ladder
 from swarm.strategies.candidates import Candidate
 from swarm.strategies.localise import Diagnosis
 from swarm.strategies.mutants import mutants
-from swarm.strategies.rewriting import Rewrite, Rewriter, agreed, patience_for, put, steady
-from swarm.strategies.sizes import parameters
-from swarm.strategies.spectrum import Suspect
+from swarm.strategies.rewriting import Rewrite, Rewriter, agreed, can_write, patience_for, put, steady
+from swarm.strategies.spectrum import Suspect, batches
 from swarm.types import Conclusion, Ending, Spent, TestRun
 from swarm.work import Work
 
 Locate = Callable[..., Awaitable[Diagnosis]]
 
 _REPAIRED = "repaired"
-_ALIKE = 0.8
 _FIRST_RUN = 20.0  # seconds that the tests may take in any case
-_WRITES = 4e8  # parameters from which a model is asked for whole functions
 _LATE = 0.5
 
 
@@ -143,7 +140,7 @@ class _Search:
         self.diagnosis = await locate(sandbox, command, limit=limit, seconds=patience)
         base = self.diagnosis.base
         await self.work.record("command", {"text": command, "exit_code": base.exit_code, "seconds": base.seconds})
-        rewrite = ways.rewrite and await self._can_write()
+        rewrite = ways.rewrite and await can_write(self.work)
         objection = _objection(self.diagnosis)
         if objection and not (rewrite and base.exit_code == 0):
             return self.ended("gave_up", objection)
@@ -155,21 +152,8 @@ class _Search:
             return self.ended("gave_up", f"{objection}; and no majority of samples agrees on another way to write it")
         self.failure = steady(base.tail)[-1200:] if native else ""
         self.rules_until = self.left() * (1 - self.bounds.rule_time)
-        rungs = ladder(native_tools=native)[: 1 if rewrite else None] if ways.samples else ()
-        return await self._climb(((RULES,) if ways.rules else ()) + rungs, few=rewrite)
-
-    async def _can_write(self) -> bool:
-        """Whether the tier's model can be expected to write a function; a replay goes by what was told then."""
-        told = (line.data["writes"] for line in self.work.past if "writes" in line.data)
-        if (known := next(told, None)) is not None:
-            return bool(known)
-        traits = await self.work.pool.traits(self.work.tier)
-        size = parameters(traits.model)
-        writes = size is None or size >= _WRITES
-        words = "functions are asked for as a whole" if writes else "the model is too small to write a function"
-        told_of = {"tier": self.work.tier, "traits": traits.model_dump(mode="json")}
-        await self.work.record("note", {"text": words, "writes": writes, **told_of})
-        return writes
+        lines = ways.samples and not self.written  # whoever has written functions gets no better at single lines
+        return await self._climb(((RULES,) if ways.rules else ()) + (ladder(native_tools=native) if lines else ()))
 
     async def _rewritten(self) -> Conclusion | None:
         """Have the suspected functions written anew, and keep what most of those that pass agree on, if any do."""
@@ -190,7 +174,7 @@ class _Search:
             await self.work.record("note", {"text": f"functions cannot be asked for here: {error}"})
             return None
         finally:
-            self.model, self.written = rewriter.model or self.model, rewriter.asked
+            self.model, self.written = rewriter.model or self.model, rewriter.got
         if best is None or (not failing and 2 * best[1] <= rewriter.got):
             return None
         return await self._keep_rewrite(*best)
@@ -213,12 +197,11 @@ class _Search:
         await self.work.record("note", {"text": title, "about": _REPAIRED, **told})
         return Conclusion(ending="finished", **told)
 
-    async def _climb(self, rungs: Sequence[Rung], *, few: bool = False) -> Conclusion:
+    async def _climb(self, rungs: Sequence[Rung]) -> Conclusion:
         refused: PermanentError | None = None
         worked = False
         for rung in rungs:
-            most = self.bounds.lines if few and rung is not RULES else None
-            for suspects in _batches(self.diagnosis.suspects[:most], self.bounds.lines):
+            for suspects in batches(self.diagnosis.suspects, self.bounds.lines):
                 try:
                     passing = await self._round(suspects, rung)
                 except PermanentError as error:  # this server cannot be asked in this way, another may do
@@ -390,17 +373,6 @@ def _objection(diagnosis: Diagnosis) -> str:
 
 def _summed(run: TestRun) -> dict[str, Any]:
     return {"exit_code": run.exit_code, "seconds": run.seconds, "timed_out": run.timed_out}
-
-
-def _batches(suspects: Sequence[Suspect], most: int) -> Iterator[Sequence[Suspect]]:
-    """Lines that are suspected about alike go together, so that none waits for much less likely ones."""
-    start = 0
-    for index, suspect in enumerate(suspects):
-        if index - start == most or suspect.score < _ALIKE * suspects[start].score:
-            yield suspects[start:index]
-            start = index
-    if suspects:
-        yield suspects[start:]
 
 
 def _past_samples(work: Work) -> dict[tuple[Any, ...], tuple[str, ...]]:

@@ -24,6 +24,7 @@ from swarm.checks import run_tests
 from swarm.errors import BudgetExceededError
 from swarm.strategies.candidates import changed
 from swarm.strategies.regions import Region, meaning, replaced, written
+from swarm.strategies.sizes import parameters
 from swarm.types import TestRun
 from swarm.work import Work
 
@@ -31,6 +32,7 @@ ROUNDS = 4
 SAMPLES, MORE = 6, 8  # of a request; where agreement alone decides
 _HEAT = (0.5, 0.8, 1.0)  # temperatures, by round
 _LATE = 0.5
+_WRITES = 4e8  # parameters from which a model is asked for whole functions
 _FAILURE, _TASK = 1800, 1200  # characters that are told
 _PATIENCE = 10.0  # seconds that tests may take beside five times as long as the base's
 _TIMES = re.compile(r"(?<=in )\d+(?:\.\d+)?s\b|0x[0-9a-f]{6,}|(?<=/tmp/)[\w.-]+|={3,}|-{5,}")
@@ -61,7 +63,7 @@ class Rewrite:
 class Rewriter:
     """One search over a few regions. ``base`` are the tests on the workspace as it is.
 
-    ``asked`` counts the samples of this life, ``got`` those of earlier ones as well.
+    ``got`` counts the samples, those of earlier lives as well.
     """
 
     work: Work
@@ -69,7 +71,6 @@ class Rewriter:
     sources: Mapping[str, str]
     slots: asyncio.Semaphore
     model: str = ""
-    asked: int = 0
     got: int = 0
     tried: list[Rewrite] = field(default_factory=list)
 
@@ -117,7 +118,7 @@ class Rewriter:
         except PoolError:
             self._left(least=_LATE)  # a call that ran into the end of the task's time is no fault of the pool's
             raise
-        self.model, self.asked = reply.model, self.asked + len(reply.choices)
+        self.model = reply.model
         said = tuple(choice.content for choice in reply.choices)
         cost = self.work.ledger.bill(reply)
         data: dict[str, Any] = {"ask": list(key), "said": said, "texts": (), "request": recording.digest(request)}
@@ -168,6 +169,23 @@ class Rewriter:
         if left <= least:
             raise self.work.ledger.late()
         return left
+
+
+async def can_write(work: Work) -> bool:
+    """Whether the tier's model can be expected to write a function; a later life goes by what was told then.
+
+    Raises PoolError.
+    """
+    told_of = (line.data["writes"] for line in work.past if "writes" in line.data)
+    if (known := next(told_of, None)) is not None:
+        return bool(known)
+    traits = await work.pool.traits(work.tier)
+    size = parameters(traits.model)
+    writes = size is None or size >= _WRITES
+    words = "functions are asked for as a whole" if writes else "the model is too small to write a function"
+    about = {"tier": work.tier, "traits": traits.model_dump(mode="json")}
+    await work.record("note", {"text": words, "writes": writes, **about})
+    return writes
 
 
 def told(region: Region, task: str, failure: str, before: Rewrite | None) -> str:

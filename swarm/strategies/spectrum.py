@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 _FUNCTION_LINES = 60
 _AROUND = 6
+_ALIKE = 0.8  # of a score, from which two lines are suspected about alike
 
 
 @dataclass(frozen=True)
@@ -145,3 +146,14 @@ def _function(source: str, line: int) -> tuple[int, int, str]:
         return window
     inner = max(holding, key=lambda node: node.lineno)
     return inner.lineno, inner.end_lineno or inner.lineno, inner.name
+
+
+def batches(suspects: Sequence[Suspect], most: int) -> Iterator[Sequence[Suspect]]:
+    """Lines that are suspected about alike go together, so that none waits for much less likely ones."""
+    start = 0
+    for index, suspect in enumerate(suspects):
+        if index - start == most or suspect.score < _ALIKE * suspects[start].score:
+            yield suspects[start:index]
+            start = index
+    if suspects:
+        yield suspects[start:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,8 +42,10 @@ async def said(kit: Toolkit, name: str, **arguments: object) -> str:
 async def test_the_shell_goes_on_where_it_was_until_it_is_restarted(tools: Toolkit) -> None:
     assert ", now in src]" in await said(tools, "shell", command="cd src; export A='x y'")
     assert (await said(tools, "shell", command='ls; echo "$A $PAGER"')).endswith("app.py\ncore.py\nx y cat")
-    assert "did not end within" in await said(tools, "shell", command="cd /; sleep 50 & sleep 50", timeout=0.5)
-    assert (await said(tools, "shell", command="basename $(pwd); pgrep sleep || echo gone")).endswith("src\ngone")
+    nap = f"sleep 5{time.time_ns() % 10**9}"
+    assert "did not end within" in await said(tools, "shell", command=f"cd /; {nap} & {nap}", timeout=0.5)
+    left = await said(tools, "shell", command=f"basename $(pwd); pgrep -x -f '{nap}' 2>/dev/null || echo gone")
+    assert left.endswith("src\ngone")
     await said(tools, "shell", restart=True)
     assert (await said(tools, "shell", command="ls -d src; echo ${A-none}")).endswith("src\nnone")
 

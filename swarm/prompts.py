@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pool.types import Message
 from swarm.known import Known
+from swarm.recording import SAID
 from swarm.types import Needed, TaskRequest, TaskState
 
 NEEDED = 16_000  # characters that are told of all that a task needs, each an eighth of it at most
@@ -103,7 +104,7 @@ def _facts(known: Known | None, room: int | None) -> Iterator[str]:
 
 def said(author: str, text: str) -> str:
     """What a person said to the task while it was worked on."""
-    return f"A message from {author or 'the person who gave you this task'}, to be heeded from now on:\n\n{text}"
+    return f"{SAID}{author or 'the person who gave you this task'}, to be heeded from now on:\n\n{text}"
 
 
 # The worked examples of sampled repair: everyday slips, chosen without an eye to any repository.

@@ -18,6 +18,8 @@ OVERFLOW = "overflow"
 TOO_LONG = "the request was too long: "
 REFUSED = "refused"
 """``about`` of the note that a request was turned down for another reason; beside it its digest and the error."""
+SAID = "A message from "
+"""Begins what a person said, as the model is told of it: never taken for the result of a tool."""
 BEFORE = "before"
 """``about`` of the line of a test run before any change, which is no turn of the work."""
 NO_ANSWER = (OVERFLOW, REFUSED)

@@ -23,6 +23,8 @@ CONDENSE = "condense"
 """``about`` of the `model_call` line that made notes: no turn of the agent's, its tokens are counted like any."""
 _KEEPS = (8, 3, 1)  # results that stay in the conversation
 _LONGER = 1.25  # times as long a window is worth a new prefill elsewhere
+_FRUITLESS = 3  # calls for notes in a row that brought none, after which none are asked for any more
+_SAID = 4000  # characters of what people have said that stay whatever happens, the last of it
 _CHANGES = 6000  # characters of the work that a conversation which begins anew is shown
 _LOOK = "git status --short 2>&1 | head -n 60; git --no-pager diff HEAD 2>/dev/null | head -c 20000"
 _NOTES = (
@@ -87,18 +89,25 @@ async def _condense(talk: Talk) -> bool:
     """Put notes in place of the middle. False where that is too dear, fails, or makes it hardly smaller."""
     limit = condensing.tail_limit(talk.traits.window, talk.weight, talk.tokens)
     kept = condensing.begin_of_tail(talk.messages, len(talk.opening), limit)
-    if kept is None or talk.condensed == talk.turn:
+    if kept is None or talk.condensed == talk.turn or talk.fruitless >= _FRUITLESS:
         return False
     talk.condensed = talk.turn
+    talk.fruitless += 1
     notes = await _notes(talk, talk.messages[len(talk.opening) : kept])
-    added = f"{_NOTES}\n\n{quoted(notes)}"
+    added = f"{_NOTES}\n\n{quoted(notes)}{_said(talk)}"
     told = (*history.continued(talk.opening, added), *talk.messages[kept:])
     if not notes or room.weight(told) > condensing.SMALLER * room.weight(talk.messages):
         return False
     text = f"the conversation outgrew the model's window: {kept - len(talk.opening)} messages became notes"
     await talk.rewrite(told, text, about=history.CONDENSED, kept=kept, notes=added)
-    talk.notes = added
+    talk.notes, talk.fruitless = added, 0
     return True
+
+
+def _said(talk: Talk) -> str:
+    """What people have said, word for word: no notes stand for that."""
+    text = "\n\n".join(talk.said)[-_SAID:]
+    return f"\n\n{text}" if text else ""
 
 
 async def _notes(talk: Talk, middle: tuple[Message, ...]) -> str:
@@ -152,7 +161,7 @@ async def _anew(talk: Talk, most: int, *, bare: bool = False) -> bool:
     what is known of the repository as well. False where that makes nothing smaller."""
     opening = talk.first(bare=bare)
     state = f"{lessons(talk.trail, '')}\n\n{shorten(clean(await _changes(talk)), most)}".strip()
-    messages = history.continued(opening, f"{_ANEW}\n\n{quoted(shorten(state, 2 * most))}")
+    messages = history.continued(opening, f"{_ANEW}\n\n{quoted(shorten(state, 2 * most))}{_said(talk)}")
     if room.weight(messages) >= 0.9 * room.weight(talk.messages):
         return False
     text = "the conversation outgrew the model's window: it begins anew with the state of the work"

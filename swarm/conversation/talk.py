@@ -36,7 +36,7 @@ class Talk:
     while the tests passed after the last change, ``told`` counts the marks of the budget told of, ``turn`` the answers.
     ``failing`` holds where tests failed before any change, ``minded`` are tests that it was asked about before it
     changed them. ``progress`` and ``trail`` are what was done. ``heard`` is the number of the last message from a
-    person that was told, ``refused`` how often the server refused what it is asked now.
+    person that was told, ``said`` are all of them, ``refused`` how often the server refused what it is asked now.
     """
 
     work: Work
@@ -58,11 +58,13 @@ class Talk:
     progress: Progress = field(default_factory=Progress)
     trail: Trail = field(default_factory=Trail)
     heard: int = 0
+    said: tuple[str, ...] = ()
     context: int = 0
     failing: bool = False
     minded: set[str] = field(default_factory=set)
     looked: set[str] = field(default_factory=set)
     condensed: int = -1
+    fruitless: int = 0
     refused: int = 0
 
     @property
@@ -103,7 +105,9 @@ class Talk:
         said = await self.work.inbox(self.heard)
         for one in said:
             data = {"author": one.author, "text": one.text, "seq": one.seq, "of": one.task}
-            await self.append("message", Message(role="user", content=prompts.said(one.author, one.text)), data)
+            message = Message(role="user", content=prompts.said(one.author, one.text))
+            await self.append("message", message, data)
+            self.said = (*self.said, message.content)
             self.heard = one.seq
         return bool(said)
 
@@ -227,6 +231,7 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
     talk.failing, talk.changed = past.failing, past.changed
     talk.tested = not (past.changed or past.failing)
     talk.heard = last_heard(work)
+    talk.said = tuple(str(step.data["message"]["content"]) for step in work.past if step.kind == "message")
     talk.told = told_before(work.past, work.attempt)
     calls = (step.data for step in reversed(work.past) if step.kind == "model_call" and "message" in step.data)
     talk.context = next((data["prompt_tokens"] + data["completion_tokens"] for data in calls), 0)

@@ -9,8 +9,8 @@ import pytest
 
 from pool.errors import ContextOverflowError, OverloadError
 from pool.testing import ScriptedPool, call
-from pool.types import Choice, Reply, Traits, Usage
-from swarm import history
+from pool.types import Choice, Message, Reply, Traits, Usage
+from swarm import history, prompts
 from swarm.conversation import room
 from swarm.conversation.asking import GaveUpError, ask
 from swarm.conversation.shrinking import CONDENSE
@@ -282,3 +282,29 @@ async def test_a_conversation_in_notes_is_gone_on_with_after_a_crash(bench: Open
         again = replace(talk.work, past=tuple(later.steps))
         assert again.past
         await later.turn(talk, long(2))
+
+
+@pytest.mark.parametrize(("notes", "about"), [(NOTES, history.CONDENSED), ("", history.ANEW)])
+async def test_what_a_person_said_stays_word_for_word(bench: OpenBench, notes: str, about: str) -> None:
+    at = bench(Model(said="I think about it at length. " * 30, notes=notes), traits=SMALL)
+    at.hear("Never touch the vendored folder. " * 12)
+    await worked(at, long(2))
+    assert at.about(about)
+    last = "".join(message.content for message in at.requests[-1].messages)
+    assert "Never touch the vendored folder. " * 12 in last
+
+
+def test_elision_spares_what_a_person_said_but_not_what_nobody_types() -> None:
+    opening = [Message(role="system", content="s"), Message(role="user", content="t")]
+    spoken = Message(role="user", content=prompts.said("ann", "mind the bound " * 40))
+    dumped = Message(role="user", content=prompts.said("ann", "x" * 100_000))
+    kept = history.elide([*opening, spoken, dumped, Message(role="user", content="result " * 100)], 0)
+    assert kept[2] == spoken
+    assert "removed" in kept[3].content
+    assert "removed" in kept[4].content
+
+
+async def test_notes_that_never_help_are_not_asked_for_without_end(bench: OpenBench) -> None:
+    at = bench(Model(turns=40, said="I think about it at length. " * 30, notes=""), traits=SMALL)
+    await worked(at, long(2))
+    assert 1 <= len(at.about(CONDENSE)) <= 3

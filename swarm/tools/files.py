@@ -63,6 +63,17 @@ class Files:
         data = await self._sandbox.read(path, limit=LIMIT + 1)
         return Content(data[:LIMIT], len(data) <= LIMIT)
 
+    async def need(self, path: str, seconds: float | None = None) -> Content:
+        """The same; the error tells of files of that name elsewhere, for whoever got the folder wrong."""
+        outside(path)
+        try:
+            return await self.read(path)
+        except SandboxPathError as error:
+            name = path.rpartition("/")[2]
+            alike = [one for one in await self.names(seconds=seconds) if one.rpartition("/")[2] == name]
+            elsewhere = f". Files of that name: {', '.join(alike[:5])}" if alike and path not in alike else ""
+            raise SandboxPathError(f"{str(error)[:300]}{elsewhere}") from error
+
     async def find(self, path: str) -> Content | None:
         """The same; None where there is no such file. A path outside raises nevertheless."""
         outside(path)
@@ -99,11 +110,6 @@ class Files:
         names = await self._listed(folder, min(seconds or _SECONDS, _SECONDS))
         before = "" if folder in (".", "") else f"{folder.strip('/')}/"
         return sorted({before + name.removeprefix("./") for name in names if name})
-
-    async def alike(self, path: str, seconds: float | None = None) -> list[str]:
-        """A few files with the same name elsewhere, for whoever got the folder wrong."""
-        name = path.rstrip("/").rpartition("/")[2]
-        return [one for one in await self.names(seconds=seconds) if one.rpartition("/")[2] == name][:5]
 
     async def _listed(self, folder: str, seconds: float) -> list[str]:
         data = bytearray()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sandbox.base import Sandbox
-from sandbox.errors import SandboxPathError
 from sandbox.types import Command
 from swarm.history import clean
 from swarm.recording import fingerprint
@@ -38,13 +37,10 @@ class Viewer:
         outside(path)
         if path == "." or await self._files.is_folder(path):
             return await self._folder(path, seconds)
-        try:
-            return await self._file(path, asked)
-        except SandboxPathError as error:
-            return await self._missing(path, str(error), seconds)
+        return await self._file(path, asked, seconds)
 
-    async def _file(self, path: str, asked: View) -> Result:
-        found = await self._files.read(path)
+    async def _file(self, path: str, asked: View, seconds: float | None) -> Result:
+        found = await self._files.need(path, seconds)
         if b"\0" in found.data[:8192]:
             return Result(f"a binary file of {len(found.data)} bytes" + ("" if found.whole else " or more"))
         if not found.data:
@@ -73,12 +69,6 @@ class Viewer:
                 f"\n[the folder holds too much to be listed whole: {_ENTRIES} entries are shown; view a folder in it]"
             )
         return Result("\n".join(entries[:_ENTRIES]) + note)
-
-    async def _missing(self, path: str, why: str, seconds: float | None) -> Result:
-        alike = await self._files.alike(path, seconds)
-        if not alike:
-            return refused(clean(why)[:500])
-        return refused(f"{clean(why)[:500]}. Files of that name: {clean(', '.join(alike))}")
 
 
 def _of_output(asked: View, lines: list[str]) -> Result:

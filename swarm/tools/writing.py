@@ -37,7 +37,7 @@ class Writer:
     async def edit(self, asked: Edit, seconds: float | None) -> Result:
         """Search and replace."""
         path = await self._files.place(asked.path)
-        found = await self._files.read(path)
+        found = await self._files.need(path, seconds)
         if not found.whole:
             return _too_large(path)
         search, new = hints.unfenced(asked.search, path), hints.unfenced(asked.replace, path)
@@ -52,7 +52,7 @@ class Writer:
     async def edit_lines(self, asked: EditLines, seconds: float | None) -> Result:
         """By line numbers, which the model must have been shown as they are now, or tell what they hold."""
         path = await self._files.place(asked.path)
-        found = await self._files.read(path)
+        found = await self._files.need(path, seconds)
         if not found.whole:
             return _too_large(path)
         if b"\0" in found.data[:8192]:

@@ -130,6 +130,9 @@ async def test_an_edit_that_breaks_the_syntax_is_told_with_its_place(kit) -> Non
 async def test_a_file_that_is_not_there_is_looked_for_elsewhere(kit) -> None:
     tools, _ = await kit({"src/deep/basket.py": "x\n"})
     assert "src/deep/basket.py" in (await tools.run("view", {"path": "basket.py"})).text
+    missed = await tools.run("edit", {"path": "lib/basket.py", "search": "x", "replace": "y"})
+    assert "src/deep/basket.py" in missed.text
+    assert "Files of that name" not in (await tools.run("view", {"path": "absent.py"})).text
 
 
 async def test_absolute_paths_into_the_repository_are_understood(kit) -> None:

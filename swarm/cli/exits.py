@@ -69,7 +69,7 @@ MEANINGS: dict[Code, str] = {
     Code.CHECKS_FAILED: "task: the tests did not pass",
     Code.INFRA_FAILED: "task: the machinery failed",
     Code.REFUSED: "task: the broker's policy refused the proposal",
-    Code.NEEDS_PERSON: "task: a person has to decide",
+    Code.NEEDS_PERSON: "task: a person has to decide, or to answer its agent",
     Code.CANCELLED: "task: cancelled",
     Code.EXPIRED: "task: nobody claimed it in time",
     Code.DIFFERENT: "replay: another tree came out than was recorded",

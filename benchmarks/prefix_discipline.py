@@ -7,7 +7,8 @@ while what the model says is scripted. A real vLLM (scripts/vllm-server starts o
 request, with its model's template, by which each is compared with the one before. ``extension_share`` is the share of
 the tokens of all earlier requests that the next one of the same task holds at the same place: 1 where nothing is ever
 changed. Of every fifth group of five tasks, one of each way, vLLM reads the requests as well, for one token each;
-``cached_share`` is its own count of cached prompt tokens over all prompt tokens, first requests included.
+``cached_share`` is its own count of cached prompt tokens over all prompt tokens, first requests included, and ``cacheable_share`` what
+the requests before would allow.
 
 The baseline is the same conversation under SWE-agent's usual processor, which keeps the last five results and elides
 those before with every step. Its requests are read by vLLM for two tasks, as ``cached_share_baseline``, beside
@@ -323,6 +324,7 @@ def report(played: list[Played]) -> dict[str, Any]:
     """The figures of all tasks."""
     ours, theirs = total([one.ours for one in played]), total([one.theirs for one in played])
     compared = [one for one in played if one.theirs.prompts]
+    read = total([one.ours for one in played if one.ours.prompts])
     short = total([one.ours for one in played if not one.breaks])
     return {
         "benchmark": "prefix_discipline",
@@ -338,6 +340,7 @@ def report(played: list[Played]) -> dict[str, Any]:
         "extension_share_with_breaks": round(total([one.ours for one in played if one.breaks]).extension, 4),
         "extension_share_baseline": round(theirs.extension, 4),
         "cached_share": round(ours.hit, 4),
+        "cacheable_share": round(read.shared / max(1, read.prompts), 4),
         "cached_share_compared": round(total([one.ours for one in compared]).hit, 4),
         "cached_share_baseline": round(total([one.theirs for one in compared]).hit, 4),
         "condensing_share": round(sum(one.condensed for one in played) / max(1, ours.earlier), 4),

@@ -7,8 +7,8 @@ while what the model says is scripted. A real vLLM (scripts/vllm-server starts o
 request, with its model's template, by which each is compared with the one before. ``extension_share`` is the share of
 the tokens of all earlier requests that the next one of the same task holds at the same place: 1 where nothing is ever
 changed. Of every fifth group of five tasks, one of each way, vLLM reads the requests as well, for one token each;
-``cached_share`` is its own count of cached prompt tokens over all prompt tokens, first requests included, and ``cacheable_share`` what
-the requests before would allow.
+``cached_share`` is its own count of cached prompt tokens over all prompt tokens, first requests included, and
+``cacheable_share`` what the requests before would allow.
 
 The baseline is the same conversation under SWE-agent's usual processor, which keeps the last five results and elides
 those before with every step. Its requests are read by vLLM for two tasks, as ``cached_share_baseline``, beside

@@ -44,7 +44,7 @@ _KNOWN = (
 
 MEASURE = (
     "error: {} is a test, and tests are the measure of this work: it is unchanged. Change the code that it calls. Only "
-    "where the task itself asks for another test, make the same call again."
+    "where the task itself asks for another test, make the same call again, alone."
 )
 NEXT = "Nothing happens until you call a tool. What would help now: a call of {}."
 INTERRUPTED = (
@@ -53,8 +53,8 @@ INTERRUPTED = (
 )
 SHELL_ANEW = "[The work was interrupted and goes on. The shell begins anew at the repository's root.]"
 UNTESTED = (
-    "not finished yet: the tests fail in the present state. Mend that, or call finish again to hand in the work as it "
-    "is.\n"
+    "not finished yet: the tests fail in the present state. Mend that, or call finish again, alone, to hand in the "
+    "work as it is.\n"
 )
 
 

@@ -41,10 +41,12 @@ async def act(work: Work, talk: Talk, kit: Toolkit, turn: Turn) -> Done | None:
     if not turn.calls:
         await _nudge(talk, turn)
     missed: list[str] = []
+    failed = False
     done: Done | None = None
     for number, call in enumerate(turn.calls):
-        held = _held_back(call, missed, number, over=done is not None)
-        result = held or await _run(work, talk, kit, call)
+        held = _held_back(call, missed, number, over=done is not None) or _too_soon(call, failed)
+        result = held or await _run(work, talk, kit, call, alone=len(turn.calls) == 1)
+        failed = failed or not result.ok
         await _tell(work, talk, call, result, due=call is turn.calls[-1], ran=held is None)
         if isinstance(call, Broken) or (not result.ok and call.name in _EDITING):
             missed.append(str(call.arguments.get("path", "")) if isinstance(call, Call) else "")
@@ -92,6 +94,13 @@ def _held_back(call: Call | Broken, missed: list[str], number: int, *, over: boo
     return Result("not run: a call before it in the same answer failed. Mend that first.", ok=False)
 
 
+def _too_soon(call: Call | Broken, failed: bool) -> Result | None:  # noqa: FBT001
+    """The result of a finish that was written before it was known that a call of the same answer failed."""
+    if not failed or call.name != "finish":
+        return None
+    return Result("not run: a call before it in the same answer failed. See to that, then finish.", ok=False)
+
+
 async def _tell(work: Work, talk: Talk, call: Call | Broken, result: Result, *, due: bool, ran: bool) -> None:
     """Put a result into the conversation, with a hint where the agent goes in circles. Raises GaveUpError."""
     event = _event(talk, call, result) if ran else None
@@ -133,11 +142,12 @@ def _give_up_if(stuck: Stuck | None) -> None:
         raise GaveUpError(f"stuck ({stuck.pattern}): {stuck.text.strip('[]')}")
 
 
-async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Result:
-    """One call's result. The first finish over failing tests is turned down; a second one is left to the checks."""
+async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken, *, alone: bool) -> Result:
+    """One call's result. A finish over failing tests is turned down; a second one that is an answer of its own, and so
+    knows of the first, is left to the checks."""
     if isinstance(call, Broken):
         return Result(f"error: {call.reason}", ok=False)
-    if await _is_measure(work, talk, call):
+    if await _is_measure(work, talk, call, alone=alone):
         return Result(prompts.MEASURE.format(call.arguments["path"]), ok=False)
     left = max(1.0, work.ledger.seconds_left())
     work.pool.acting(work.attempt, _doing(call))
@@ -148,7 +158,7 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
             work.note(work.attempt, not result.ok)
     elif result.changed:
         talk.changed, talk.tested = True, False
-    if result.finish is None or talk.tested or talk.warned or not work.test_command:
+    if result.finish is None or talk.tested or (talk.warned and alone) or not work.test_command:
         return result
     work.pool.acting(work.attempt, "run_tests")
     tests = await kit.tests(left)
@@ -160,11 +170,13 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken) -> Res
     return Result(told, kind="command", data=tests.data, changed=tests.changed, ok=False)
 
 
-async def _is_measure(work: Work, talk: Talk, call: Call) -> bool:
+async def _is_measure(work: Work, talk: Talk, call: Call, *, alone: bool) -> bool:
     """Whether a call would change a test that is there, where tests fail that the work is to mend: each is asked once
-    whether it is meant. Small models rather change what is expected than what is wrong."""
+    whether it is meant, and is taken to be where it comes again as an answer of its own. Small models rather change
+    what is expected than what is wrong."""
     path = str(call.arguments.get("path", ""))
-    known = call.name in _EDITING and path and path not in talk.minded and talk.failing
+    insists = path in talk.minded and alone
+    known = call.name in _EDITING and path and not insists and talk.failing
     if not known or work.task.request.changes_tests or not is_test_file(path, work.test_command or ""):
         return False
     try:

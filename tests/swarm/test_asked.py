@@ -55,14 +55,15 @@ async def test_a_question_stops_the_task_and_its_answer_is_heard_in_the_same_con
 async def test_whoever_resumes_without_an_answer_leaves_the_decision_to_the_agent(bench: Any, name: str) -> None:
     bench.strategies["auto"] = Agent()
     asking = call("ask", question="Which bound?")
-    bench.pool = ScriptedPool([asking, call("finish", title="Nothing to do")])
+    finish = call("finish", title="Nothing to do")
+    bench.pool = ScriptedPool([asking, finish, finish])
     async with bench.open():
         await bench.submit(name)
         await bench.until(name)
         await bench.coordinator.resume(name)
         view = await bench.until(name)
     assert view.state is TaskState.NO_CHANGE
-    assert "decide for yourself" in bench.pool.requests[-1].messages[-1].content
+    assert "decide for yourself" in bench.pool.requests[1].messages[-1].content
 
 
 def writing(content: str) -> list[Any]:

@@ -169,3 +169,25 @@ async def test_whoever_calls_nothing_again_and_again_is_told_a_call_that_would_h
     first, second = [message.content for message in talk.messages if message.role == "user"][1:]
     assert first in second
     assert "a call of run_tests" in second
+
+
+async def test_a_finish_written_before_a_call_of_the_same_answer_failed_is_not_taken(bench: OpenBench) -> None:
+    kit = Scripted([Result("[tests: 1 failed]", kind="command", ok=False)])
+    at = bench([several(TESTS, FINISH)])
+    talk = await at.begin()
+    assert await at.turn(talk, kit) is None
+    assert kit.ran == ["run_tests"]
+    assert "not run" in talk.messages[-1].content
+
+
+class Failing(Scripted):
+    async def tests(self, seconds: float | None = None) -> Result:
+        return Result("[tests: 1 failed]", kind="command", ok=False)
+
+
+async def test_work_over_failing_tests_is_handed_in_only_by_a_finish_of_its_own(bench: OpenBench) -> None:
+    at = bench([several(VIEW, FINISH), several(VIEW, FINISH), several(FINISH)])
+    talk, kit = await at.begin(), Failing()
+    talk.tested = False
+    ended = [await at.turn(talk, kit) for _ in range(3)]
+    assert [done is not None for done in ended] == [False, False, True]

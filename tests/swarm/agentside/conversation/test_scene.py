@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pool.testing import call
-from pool.types import Traits
+from pool.types import Choice, Traits
 from swarm import history, prompts
 from swarm.agent import Agent
 from swarm.conversation.talk import size_of
@@ -119,3 +119,10 @@ async def test_a_new_test_is_welcome_and_so_is_any_where_none_failed(desk: OpenD
     other = await desk(passing, [BEND, FINISH, FINISH], test_command=TESTS)
     await Agent().work(other.work)
     assert "b.f(), 1" in other.text("test_b.py")
+
+
+async def test_a_test_is_not_changed_by_a_batch_of_calls_that_comes_twice(desk: OpenDesk) -> None:
+    batch = Choice(tool_calls=(*BEND.tool_calls, *FINISH.tool_calls), finish_reason="tool_calls")
+    at = await desk(FILES, [batch, batch, batch, FINISH, FINISH], test_command=TESTS)
+    await Agent().work(at.work)
+    assert at.text("test_b.py") == TEST

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -308,7 +309,11 @@ async def run(asked: argparse.Namespace) -> list[Played]:
         salt = f"{time.time_ns()}"
         engines = Engine(client, asked.model, f"ours {salt}"), Engine(client, asked.model, f"theirs {salt}")
         window = asked.window or await window_of(client)
+        until = time.monotonic() + asked.limit
         for number, actor in enumerate(actors(10 if asked.quick else TASKS, window)):
+            if time.monotonic() > until:
+                print(f"no time is left for {TASKS - number} tasks", flush=True)
+                break
             group, way = divmod(number, len(WAYS))
             some = (way < 3, False) if asked.quick else (group % 5 == 0, group == 0 and way in (1, 2))
             read = (True, True) if asked.whole else (False, False) if asked.count else some
@@ -356,6 +361,7 @@ def main() -> int:
     parser.add_argument("--count", action="store_true", help="vLLM counts the tokens of all requests and reads none")
     parser.add_argument("--whole", action="store_true", help="vLLM reads all requests, the baseline's too: on a GPU")
     parser.add_argument("--window", type=int, metavar="TOKENS", help="default: the server's, at most 32,768")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="no task begins after that")
     asked = parser.parse_args()
     figures = {"model": asked.model} | report(asyncio.run(run(asked)))
     print(json.dumps(figures))

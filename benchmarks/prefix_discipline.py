@@ -1,6 +1,6 @@
 """How much of each request the one before had already, token by token, and how much of it a real vLLM had cached.
 
-    python -m benchmarks.prefix_discipline [--quick] [--server URL [--model NAME]] [--whole | --count]
+    python -m benchmarks.prefix_discipline [--quick] [--server URL [--model NAME]] [--whole | --count] [--limit SECONDS]
 
 Fifty tasks (`prefix_actors`; 10 of them outgrow the window) are worked on by the product's own loop with its own tools,
 while what the model says is scripted. A real vLLM (scripts/vllm-server starts one) gives the token ids of every

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.errors import ImageError, SetUpError
+from sandbox.errors import ImageError, SandboxUnavailableError, SetUpError
 from sandbox.trees.workspace import Workspace
 from swarm.config import RepositoryConfig
 from swarm.errors import EvaluationError
@@ -171,7 +171,9 @@ class Runner:
                 standing = await ready.bench.court({"task": ready.bench.name, "kind": "check"}).prove()
         except EvaluationError as error:
             standing = Standing(case=case.id, digest=case.digest, broken=str(error))
-        except (ImageError, SetUpError) as error:
+        except (ImageError, SetUpError, SandboxUnavailableError) as error:
+            if isinstance(error, SandboxUnavailableError) and case.image is None:
+                raise  # no case can be tried here
             standing = Standing(case=case.id, digest=case.digest, blocked=True, broken=str(error))
         if standing is None:
             raise AssertionError(case.id)

@@ -193,6 +193,18 @@ async def test_the_wall_clock_of_a_try_ends_it(evaluate: Evaluate) -> None:
     assert (row.ending, row.limit, row.outcome) == ("limit_hit", "task.wall", "unsolved")
 
 
+async def test_a_case_whose_image_needs_an_engine_that_is_not_there_is_blocked_and_the_others_go_on(
+    evaluate: Evaluate, tmp_path: Path
+) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM x\n")
+    needing = [case("a", image="python:3.12"), case("b", image=str(tmp_path / "Dockerfile"))]
+    _, folder, told = await evaluate([*needing, case("c")], "nothing")
+    report = report_of(folder)
+    assert [row.case for row in report.blocked] == ["a", "b"]
+    assert all("engine" in row.broken for row in report.blocked)
+    assert [row.case for row in tried(told)] == ["c"]
+
+
 async def test_a_case_that_is_blocked_is_told_and_never_failed(evaluate: Evaluate) -> None:
     _, folder, told = await evaluate([case("a", blocked="no image was given"), case("b")], "nothing")
     assert [row.case for row in tried(told)] == ["b"]

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
 from pool.types import ChatRequest, Choice, Message, Traits
+from swarm.config import Settings
 from swarm.manners import Manners
 from swarm.speech.families import FAMILIES, family_of
 from swarm.speech.form import Form, choose
@@ -131,6 +133,14 @@ def test_settings_of_thoughts_and_turns_reach_the_form() -> None:
 def test_the_most_particular_pattern_counts() -> None:
     set_ = {"*": Manners(top_k=1), "qwen*": Manners(top_k=2), "qwen3-32b": Manners(top_k=3)}
     assert [choose(Traits(model=m), set_).sampling.top_k for m in ("x", "Qwen2", "Qwen3-32B")] == [1, 2, 3]
+
+
+def test_models_are_set_in_the_file_of_settings_by_pattern() -> None:
+    told = Settings.model_validate({"models": {"qwen3-*": {"top_k": 5, "speak": "text"}}}).models
+    form = choose(Traits(model="Qwen/Qwen3-8B", native=True), told)
+    assert (form.sampling.top_k, form.way) == (5, "text")
+    with pytest.raises(ValidationError, match="top_q"):
+        Settings.model_validate({"models": {"m": {"top_q": 5}}})
 
 
 def test_a_call_is_demanded_only_where_calls_are_native() -> None:

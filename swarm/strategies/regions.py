@@ -120,6 +120,8 @@ def _function_in(code: str, region: Region, source: str) -> str:
     rows = code.split("\n")[_first(node) - 1 : node.end_lineno]
     rows = textwrap.dedent("\n".join(rows)).split("\n")
     rows = _with_docstring(rows, region.text.split("\n"))
+    if _only(rows) is None:  # odd line ends, or a docstring that could not be put back
+        return ""
     if not region.indent:
         rows = [*_new_imports(tree, source), *rows]
     return "\n".join(f"{region.indent}{row}" if row.strip() else "" for row in rows)

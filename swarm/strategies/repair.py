@@ -51,7 +51,7 @@ class Bounds:
     tried: int = 32
     testers: int = 2
     enough: int = 2
-    patience: float = 10.0
+    patience: float = 4.0
     functions: int = 2
     base_time: float = 0.15
     ruled: int = 400

@@ -34,7 +34,7 @@ _HEAT = (0.5, 0.8, 1.0)  # temperatures, by round
 _LATE = 0.5
 _WRITES = 4e8  # parameters from which a model is asked for whole functions
 _FAILURE, _TASK = 1800, 1200  # characters that are told
-_PATIENCE = 10.0  # seconds that tests may take beside five times as long as the base's
+_PATIENCE = 4.0  # seconds that tests may take beside five times as long as the base's
 _TIMES = re.compile(r"(?<=in )\d+(?:\.\d+)?s\b|0x[0-9a-f]{6,}|(?<=/tmp/)[\w.-]+|={3,}|-{5,}")
 _SYSTEM = (
     "You repair functions. Answer with the whole corrected function in one fence and nothing else. Keep its name, its "
@@ -210,7 +210,7 @@ def steady(text: str) -> str:
 
 def patience_for(base: TestRun, more: float) -> float:
     """Seconds that a candidate's tests may take; where the base's never ended nobody knows how long is long."""
-    return more if base.timed_out else more + 5 * base.seconds
+    return 2 * more if base.timed_out else more + 5 * base.seconds
 
 
 def agreed(rewrites: Sequence[Rewrite]) -> tuple[Rewrite, int] | None:

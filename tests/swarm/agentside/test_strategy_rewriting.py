@@ -13,8 +13,8 @@ from pool.errors import PermanentError
 from pool.types import ChatRequest, Choice, Reply, Traits, Usage
 from swarm.strategies.regions import Region, around, meaning, named, replaced, written
 from swarm.strategies.repair import Bounds, SampledRepair
-from swarm.strategies.rewriting import ROUNDS, Rewrite, agreed, steady
-from swarm.types import Budget, Conclusion
+from swarm.strategies.rewriting import ROUNDS, Rewrite, agreed, patience_for, steady
+from swarm.types import Budget, Conclusion, TestRun
 
 TESTS = "sh check.sh"
 SOURCE = (
@@ -226,3 +226,9 @@ def test_whatever_is_answered_leaves_the_rest_of_the_file(rows: list[str]) -> No
     assert made.startswith("import math\n\n\n")
     assert made.endswith("\n\n\ndef other():\n    return 1\n")
     assert not code or ast.parse(code)
+
+
+def test_a_candidate_that_never_ends_is_not_waited_for_long() -> None:
+    quick = TestRun(command="t", exit_code=1, seconds=0.2)
+    assert patience_for(quick, 4.0) == 5.0
+    assert patience_for(quick.model_copy(update={"timed_out": True, "seconds": 60.0}), 4.0) == 8.0

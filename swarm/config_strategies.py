@@ -19,7 +19,7 @@ MOST_TRIES = 16
 OWN: Mapping[str, str] = {
     "agent": "one model with the tools and its own judgement",
     "single": "the same as agent",
-    "sampled_repair": "mends one line: rules and sampled replacements, judged by the tests; for very small models",
+    "sampled_repair": "has a function, or a line, written anew and takes what passes the tests; for small models",
     "mutation_repair": "mends one line by rules alone, judged by the tests; asks no model",
     "best-of-3": "three tries in forks (best-of-N: N tries); tests, then agreement choose one",
     "plan": "a large tier plans, a small one edits by it",

@@ -1,8 +1,8 @@
 """Sampled repair, for models too small to steer themselves: locate, sample, test, keep the smallest change that passes.
 
 Generate and validate (as GenProg and its kin do): the harness does all the judging, so an answer is never trusted, only
-tried. Nothing about the fix is known beforehand. Mutation rules, which cost no token, may come before the model's
-samples, or be all there is. A model that can write a function is asked for the whole suspected one before
+tried. Nothing about the fix is known beforehand. Mutation rules, which cost no token, may follow the first samples, or
+be all there is. A model that can write a function is asked for the whole suspected one before
 (`rewriting`), and what it agrees with itself on goes before what a rule makes: weak tests let many a rule through.
 """
 
@@ -61,7 +61,7 @@ class Bounds:
 class SampledRepair:
     """The strategies `sampled_repair` and `mutation_repair`: one line at a time, many samples, the tests as the judge.
 
-    ``rules`` come before samples where they are wanted, ``rewrite`` before both; without ``samples`` no model is asked.
+    ``rewrite`` comes first where it is wanted, ``rules`` after the first samples; without ``samples`` nobody is asked.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class _Search:
     slots: asyncio.Semaphore = field(init=False)
     over: BudgetExceededError | None = None
     failure: str = ""
+    rung: Rung = RULES
     model: str = ""
     drawn: int = 0
     written: int = 0
@@ -153,7 +154,8 @@ class _Search:
         self.failure = steady(base.tail)[-1200:] if native else ""
         self.rules_until = self.left() * (1 - self.bounds.rule_time)
         lines = ways.samples and not self.written  # whoever has written functions gets no better at single lines
-        return await self._climb(((RULES,) if ways.rules else ()) + (ladder(native_tools=native) if lines else ()))
+        rungs = ladder(native_tools=native) if lines else ()
+        return await self._climb((*rungs[:1], *((RULES,) if ways.rules else ()), *rungs[1:]))
 
     async def _rewritten(self) -> Conclusion | None:
         """Have the suspected functions written anew, and keep what most of those that pass agree on, if any do."""
@@ -221,6 +223,7 @@ class _Search:
         if rung is not RULES and any(self._key(suspect, rung) not in self.samples for suspect in suspects):
             self.work.ledger.admit()
             self._charge(Spent(steps=1))
+        self.rung = rung
         before, passing = len(self.good), list[Candidate]()
         sampling = {asyncio.create_task(self._sample(suspect, rung)): suspect for suspect in suspects}
         testing: dict[asyncio.Task[bool], Candidate] = {}
@@ -313,7 +316,7 @@ class _Search:
         await self.work.save()
         place = f"`{best.function}`" if best.function else f"line {best.line}"
         title = f"Correct {place} in {best.file}"
-        how = "sampled repair" if self.drawn > self.ruled else "mutation rules"
+        how = "mutation rules" if self.rung is RULES else "sampled repair"
         summary = (
             f"Line {best.line} of `{best.file}` was `{best.old}` and is now `{best.new}`.\n\n"
             f"Found by {how}: {self.told()}; {len(passing)} passed, the smallest change of them was taken. "

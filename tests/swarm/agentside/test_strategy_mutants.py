@@ -111,9 +111,10 @@ async def test_rules_that_find_nothing_give_up_within_their_bounds(desk) -> None
 
 
 @pytest.mark.slow
-async def test_samples_follow_where_rules_found_nothing(desk) -> None:
-    files = {**FILES, "m.py": "def clamp(x, low, high):\n    return [x]\n"}
-    at = await desk(files, lambda _: "return max(low, min(x, high))", native=False, test_command=TESTS)
-    done = await SampledRepair(rules=True, bounds=Bounds(ruled=4)).work(at.work)
-    assert (done.ending, done.model) == ("finished", "scripted")
+async def test_rules_follow_the_first_samples(desk) -> None:
+    at = await desk(FILES, lambda _: "return 7", native=False, test_command=TESTS)
+    done = await SampledRepair(rules=True).work(at.work)
+    assert done.ending == "finished"
+    assert "Found by mutation rules" in done.summary
     assert "made by rule: " in done.summary
+    assert {request.temperature for request in at.pool.requests} == {0.7}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, isclose
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,10 @@ def mcnemar(ours: int, theirs: int) -> float:
 
 
 def _bootstrap(statistic: Callable[..., Any], data: tuple[Sequence[float], ...], seed: int) -> Interval:
-    """A percentile interval over draws of cases (Efron 1979); none of fewer than two cases."""
+    """A percentile interval over draws of cases (Efron 1979).
+
+    None of fewer than two cases, and none where every draw is the same: that no case differs is no certainty.
+    """
     if len(data[0]) < 2:
         return None, None
     found = stats.bootstrap(
@@ -106,7 +109,8 @@ def _bootstrap(statistic: Callable[..., Any], data: tuple[Sequence[float], ...],
         batch=500,
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return float(found.low), float(found.high)
+    low, high = float(found.low), float(found.high)
+    return (None, None) if isclose(low, high) else (low, high)
 
 
 def _mean(values: Any, axis: int = -1) -> Any:

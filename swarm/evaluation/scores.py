@@ -169,9 +169,8 @@ def words(told: Comparison) -> str:
     )
     low, high = told.interval
     if told.difference is None or low is None or high is None:
-        return f"{begin}; of so few cases no interval can be told"
-    if low == high:
-        return f"{begin}; no two cases differ in it, so no interval can be told"
+        why = "of so few cases" if told.cases < 2 else "no two cases differ in it, so"
+        return f"{begin}; {why} no interval can be told"
     points = f"{begin}; the difference of {_points(told.difference)} points lies in [{_points(low)}, {_points(high)}]"
     chance = ", which may be chance" if low <= 0 <= high else ""
     test = f" (McNemar p = {told.p:.3g})" if told.p is not None else ""

@@ -81,6 +81,7 @@ def test_sides_without_a_difference_claim_no_certainty() -> None:
     told = compared(("ours", "theirs"), rows(40, 40), rows(0, 40), 1)
     assert told is not None
     assert "no two cases differ" in told.words
+    assert told.interval == told.ratio_interval == (None, None)
 
 
 def test_several_tries_a_case_have_no_mcnemar() -> None:

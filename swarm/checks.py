@@ -9,19 +9,18 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from sandbox.base import Sandbox
-from sandbox.errors import SandboxError, SandboxPathError
+from sandbox.errors import SandboxPathError
 from sandbox.types import Command, Outcome, SealedTree
 from swarm import evidence
+from swarm.originals import Originals, originals_of, put_back
 from swarm.truth.syntax import LIMIT
 from swarm.truth.weakened import MOST, Change, relevant, weakened
 from swarm.types import CheckReport, TestRun, Weakened
 
 Fresh = Callable[[str], AbstractAsyncContextManager[Sandbox]]
-Originals = Mapping[str, tuple[bytes, bool] | None]
 Contents = Mapping[str, bytes | None]
 
 _REPORT_LIMIT = 32_000_000
-_FILE_LIMIT = 64_000_000
 _SIGKILLED = 128 + 9  # as a shell tells of it
 _TAIL = 4000
 # The report is written outside the workspace while tests run, so that none of them meets it, and copied in afterwards,
@@ -66,7 +65,7 @@ async def check(
     ours = evidence.restored(sealed.files, test_command)
     looked = relevant(sealed.files, test_command)
     async with fresh(sealed.base_tree) as sandbox:
-        originals = await _read_all(sandbox, ours)
+        originals = await originals_of(sandbox, ours)
         before = await _contents(sandbox, looked, originals)
         base = await run_tests(sandbox, test_command, seconds=seconds)
     runs = _Runs(fresh, sealed, test_command, seconds, base)
@@ -107,7 +106,7 @@ class _Runs:
         async with self.fresh(self.sealed.tree) as sandbox:
             contents = await _contents(sandbox, looked, {})
             if originals is not None:
-                await _put_back(sandbox, originals)
+                await put_back(sandbox, originals)
             return await run_tests(sandbox, self.command, seconds=self.seconds), contents
 
 
@@ -195,31 +194,6 @@ async def _results(sandbox: Sandbox, report: str, outcome: Outcome) -> evidence.
     if found is None and not outcome.cut:
         found = evidence.read_unittest(outcome.text)
     return found or evidence.whole(succeeded=outcome.exit_code == 0)
-
-
-async def _read_all(sandbox: Sandbox, paths: tuple[str, ...]) -> Originals:
-    """Contents and executable bits of the base's files; None for those it does not have."""
-    found: dict[str, tuple[bytes, bool] | None] = {}
-    for path in paths:
-        try:
-            data = await sandbox.read(path, limit=_FILE_LIMIT + 1)
-        except SandboxPathError:
-            found[path] = None
-            continue
-        if len(data) > _FILE_LIMIT:
-            raise SandboxError(f"{path} is larger than {_FILE_LIMIT} bytes, too large to put back for the checks")
-        mode = await sandbox.run(Command(argv=("test", "-x", path)))
-        found[path] = (data, mode.exit_code == 0)
-    return found
-
-
-async def _put_back(sandbox: Sandbox, originals: Originals) -> None:
-    """Give the base's own tests their place again: added files go, changed and deleted ones come back."""
-    for path in originals:
-        await sandbox.run(Command(argv=("rm", "-rf", "--", path)))
-    for path, original in originals.items():
-        if original is not None:
-            await sandbox.write(path, original[0], executable=original[1])
 
 
 def _not_run(reason: str) -> CheckReport:

@@ -281,3 +281,10 @@ async def test_failure_of_a_test_that_the_change_touches_is_no_chance() -> None:
 async def test_failure_of_the_test_that_was_to_be_mended_is_no_chance() -> None:
     report = await judged(BASE, {**BASE, "m.py": BASE["m.py"] + "# nothing\n"})
     assert (report.verdict, report.flaky) == ("failed", ())
+
+
+async def test_change_that_puts_a_file_in_the_place_of_the_tests_is_judged_by_them_all_the_same() -> None:
+    base = {"m.txt": "1", "tests/check.sh": "grep -q 1 m.txt\n"}
+    report = await judged(base, {"m.txt": "2", "tests": "a file"}, "test -d tests || exit 0; sh tests/check.sh")
+    assert report.verdict == "failed"
+    assert "base's own tests" in report.reason

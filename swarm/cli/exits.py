@@ -90,6 +90,7 @@ _MENDS: tuple[tuple[type[Exception], str], ...] = (
     (PoolError, "see each server with: swarm pool status, find others with: swarm init"),
     (ImageError, "what an image may be is in docs/sandbox-images.md"),
     (ReplayError, "what can be replayed, and where, is in docs/replay.md"),
+    (TranscriptError, "what is read, and from which programs, is in docs/transcripts.md"),
     (EvaluationError, "how sets, runs and reports look is in docs/evaluation.md"),
     (SandboxError, "see what this machine can keep with: swarm sandbox doctor"),
 )

@@ -85,7 +85,8 @@ def look(
     steps = _range(step)
     told = _told(ctx, config, what, attempt, form)
     if steps is not None and not any(each.step_id in steps for each in told.steps):
-        raise TranscriptError(f"there is no step {step}: it has {len(told.steps)}")
+        steps_there = f"its steps are 1 to {len(told.steps)}" if told.steps else "it has no steps"
+        raise TranscriptError(f"{what} has no step {step}", steps_there)
     if raw:
         for each in (told.header, *(one for one in told.steps if steps is None or one.step_id in steps)):
             screen.raw(lines.line(each))
@@ -149,7 +150,7 @@ def take(
     json: JsonOption = False,
 ) -> None:
     """Make a transcript of another program's: mini-swe-agent, SWE-agent, or an ATIF document."""
-    told = foreign.read(lines.content(file), form.value)
+    told = _of_file(file, form)
     path = out or Path(f"{file.stem.removesuffix('.traj')}.transcript.jsonl")
     _write(path, lines.dumps(told), force=force)
     if json and str(path) != "-":
@@ -166,7 +167,7 @@ def validate(
     json: JsonOption = False,
 ) -> None:
     """Check that a file is a transcript; where it is none, the first line that is wrong is named."""
-    told = foreign.read(lines.content(file), form.value)
+    told = _of_file(file, form)
     whole = told.end is not None
     if json:
         screen.document({"file": str(file), "steps": len(told.steps), "whole": whole, "origin": told.header.origin})
@@ -216,9 +217,18 @@ def _paged(*, wanted: bool) -> Iterator[Callable[[Text], None]]:
 def _told(ctx: typer.Context, config: Path | None, what: str, attempt: int | None, form: From) -> Transcript:
     """The transcript that is meant: of a file that is there, else of a task or an attempt."""
     if _is_file(what):
-        return foreign.read(lines.content(Path(what)), form.value)
+        return _of_file(Path(what), form, torn=True)
     settings = door.loaded(ctx, config).settings
     return door.run(_recorded(settings, what, attempt) if readable(settings) else _asked(settings, what, attempt))
+
+
+def _of_file(path: Path, form: From, *, torn: bool = False) -> Transcript:
+    """The transcript in a file; see `foreign.read`. Raises TranscriptError, which names the file."""
+    raw = lines.content(path)
+    try:
+        return foreign.read(raw, form.value, torn=torn)
+    except TranscriptError as error:
+        raise TranscriptError(f"{path}: {error}", error.mend.replace("FILE", str(path))) from error
 
 
 def _is_file(what: str) -> bool:

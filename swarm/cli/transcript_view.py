@@ -13,6 +13,7 @@ from rich.text import Text
 from swarm.cli.clean import clean, one_line
 from swarm.cli.told import told
 from swarm.cli.view import amount
+from swarm.transcripts.foreign import CUT
 from swarm.transcripts.shape import End, Header, Result, Step, ToolCall, Transcript
 from swarm.types import Step as Line
 
@@ -70,6 +71,7 @@ def _header(header: Header) -> Iterator[Text]:
         "attempt": header.attempt,
         "repository": header.repository + (f" at {header.base[:12]}" if header.base else ""),
         "started": header.started,
+        "cut off": "the last line of the file was, and is left out" if header.extra.get(CUT) else "",
     }
     if header.title:
         yield Text(one_line(header.title, 200), style="bold")

@@ -37,6 +37,7 @@ from swarm.workroom import SAVE_LIMIT, conclude, sealed_facts
 
 _FILE = 32_000_000  # bytes of one file of a base that a reference solution edits
 _DIFF = 2_000_000  # characters of a change that are kept for people
+_TITLE = 200  # of a title
 _WORDS = 1000  # characters of a reason or a summary
 
 
@@ -150,6 +151,7 @@ class Trial:
         """The work phase in a sandbox of its own, and the tree that it left."""
         bench, means = self._bench, self._means
         strategy = await self._strategy()
+        await self._journal.record("attempt", self._facts())
         await self._begin(Phase.PREPARE)
         known = await self._known()
         async with bench.open(bench.base, self._labels("work"), self._installed(), **self._inside()) as room:
@@ -173,7 +175,8 @@ class Trial:
     async def _judge(self, sealed: SealedTree, standing: Standing) -> Judged:
         await self._begin(Phase.CHECK)
         judged = await self._bench.court(self._labels("check")).judge(sealed, standing)
-        word = {"verdict": "passed" if judged.solved else "failed", "reason": judged.reason}
+        ending = self._conclusion.ending if self._conclusion else ""
+        word = {"verdict": "passed" if judged.solved else "failed", "reason": judged.reason, "ending": ending}
         await self._end(Phase.CHECK)
         await self._journal.record("report", word)
         return judged
@@ -232,6 +235,13 @@ class Trial:
             ladder=means.ladder,
             manners=means.manners,
         )
+
+    def _facts(self) -> dict[str, Any]:
+        """What a reader of the journal alone has to know of the try."""
+        planned, case = self._planned, self._bench.case
+        title = case.title or next(iter(case.statement.strip().splitlines()), "")
+        way = {"strategy": planned.way.strategy, "tier": planned.way.tier}
+        return {"number": planned.number, **way, "title": title[:_TITLE], "case": planned.case}
 
     def _labels(self, kind: str) -> dict[str, str]:
         planned = self._planned

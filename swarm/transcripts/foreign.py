@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,11 +12,13 @@ from swarm.errors import TranscriptError
 from swarm.transcripts import atif, journal, lines, mini, swe_agent
 from swarm.transcripts.shape import Agent, Header, Transcript
 from swarm.transcripts.values import parsed, text
-from swarm.types import Step
+from swarm.types import Step, TaskState
 
 OURS = "jsonl"
 JOURNAL = "journal"
 AUTO = "auto"
+CUT = "cut_off"  # in the header's extra: the last line of the file was
+_FINAL = frozenset(state.value for state in TaskState if state.final)
 _LINE = {"task", "attempt", "seq", "at", "kind"}
 
 
@@ -38,12 +40,15 @@ NAMES = (AUTO, OURS, JOURNAL, *FORMS)
 _MEND = f"say which program wrote it with --from: {', '.join(FORMS)}"
 
 
-def read(raw: bytes, form: str = AUTO) -> Transcript:
-    """The transcript in a file's content; ``form`` is one of `NAMES`. Raises TranscriptError."""
+def read(raw: bytes, form: str = AUTO, *, torn: bool = False) -> Transcript:
+    """The transcript in a file's content; ``form`` is one of `NAMES`. With ``torn`` the last of our lines may have been
+    cut off: it is left out, and the header's ``extra`` tells that it was. Raises TranscriptError."""
+    if form == OURS and _is_journal(raw):
+        raise TranscriptError("it is a journal", "make a transcript of it: swarm transcript export FILE")
     if form == OURS or (form == AUTO and lines.is_one(raw)):
-        return lines.loads(raw)
+        return _in_lines(raw, lines.loads, torn=torn)
     if form == JOURNAL or (form == AUTO and _is_journal(raw)):
-        return _of_journal(raw)
+        return _in_lines(raw, _of_journal, torn=torn)
     try:
         value = parsed(raw)
     except ValueError as error:
@@ -57,6 +62,16 @@ def read(raw: bytes, form: str = AUTO) -> Transcript:
         return FORMS[name].read(value)
     except ValidationError as error:
         raise TranscriptError(f"it is not as {name} writes it: {lines.fault(error)}") from error
+
+
+def _in_lines(raw: bytes, reader: Callable[[bytes], Transcript], *, torn: bool) -> Transcript:
+    """What a reader of lines makes of them; see `read`."""
+    kept, cut = lines.whole(raw) if torn else (raw, False)
+    told = reader(kept)
+    if not cut:
+        return told
+    extra = told.header.extra | {CUT: True}
+    return told.model_copy(update={"header": told.header.model_copy(update={"extra": extra})})
 
 
 def _is_journal(raw: bytes) -> bool:
@@ -88,7 +103,24 @@ def _of_journal(raw: bytes) -> Transcript:
         agent=Agent(name="agent-swarm"),
         task=kept[0].task if kept else "",
         attempt=attempt or "",
+        title=text(begun.get("title")),
         strategy=text(begun.get("strategy")),
         tier=text(begun.get("tier")),
     )
-    return journal.transcript(header, kept)
+    ending, reason = _ending(found)
+    return journal.transcript(header, kept, ending=ending, reason=reason)
+
+
+def _ending(found: Sequence[Step]) -> tuple[str, str]:
+    """How it ended and why, both empty where it goes on or was cut off: a task by its last state, a try of an
+    evaluation, which has none, by the judge's word or the fault that ends it."""
+    states = [step.data for step in found if step.kind == "state"]
+    if states:
+        state, reason = text(states[-1].get("to")), text(states[-1].get("reason"))
+        return (state, reason) if state in _FINAL else ("", "")
+    last = found[-1] if found else None
+    if last is None or last.kind not in {"report", "fault"}:
+        return "", ""
+    if last.kind == "fault":
+        return TaskState.INFRA_FAILED, text(last.data.get("why"))
+    return text(last.data.get("ending")) or text(last.data.get("verdict")), text(last.data.get("reason"))

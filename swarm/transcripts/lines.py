@@ -59,18 +59,45 @@ def is_one(raw: bytes) -> bool:
     return isinstance(begin, dict) and begin.get("format") == FORMAT
 
 
+def whole(raw: bytes) -> tuple[bytes, bool]:
+    """The whole lines of a file, and whether a last one, which a writer that was ended left half, is not in them."""
+    kept, newline, last = raw.rpartition(b"\n")
+    if not newline or not last.strip():
+        return raw, False
+    try:
+        parsed(last)
+    except ValueError:
+        return kept + newline, True
+    return raw, False
+
+
 def content(path: Path, *, largest: int = LARGEST) -> bytes:
-    """A file's content. Raises TranscriptError where it cannot be read or is larger than any transcript."""
+    """A file's content. Raises TranscriptError where it cannot be read, is empty or larger than any transcript."""
     try:
         with path.open("rb") as file:
             if (size := os.fstat(file.fileno()).st_size) > largest:
                 raise TranscriptError(f"{path} has {size} bytes; at most {largest} are read")
             raw = file.read(largest + 1)
     except OSError as error:
-        raise TranscriptError(f"{path} cannot be read: {error.strerror or error}") from error
+        why, mend = _unreadable(error)
+        raise TranscriptError(f"{path} {why}", mend) from error
     if len(raw) > largest:
         raise TranscriptError(f"{path} has more than {largest} bytes")
+    if not raw.strip():
+        raise TranscriptError(f"{path} is empty", "name a file that holds a transcript, a journal or a trajectory")
     return raw
+
+
+def _unreadable(error: OSError) -> tuple[str, str]:
+    """Why a file cannot be read, and the mend."""
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return "is not there", "see whether its name is right; a task's transcript goes by its id: swarm list"
+        case IsADirectoryError():
+            return "is a folder", "name a file in it"
+        case PermissionError():
+            return "may not be read by you", "see whose it is with: ls -l"
+    return f"cannot be read: {error.strerror or error}", "see to its disk"
 
 
 def write(path: Path, text: str | Transcript, *, over: bool = False) -> None:
@@ -103,7 +130,8 @@ def _read(raw: bytes, number: int, longest: int) -> Header | Step | End:
     kind = value.get("type") if isinstance(value, dict) else None
     shape = _SHAPES.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        raise TranscriptError(f"line {number} is neither header, step nor end: its type is {str(kind)[:50]!r}", _MEND)
+        told = "it has no type" if kind is None else f"its type is {str(kind)[:50]!r}"
+        raise TranscriptError(f"line {number} is neither header, step nor end: {told}", _MEND)
     if shape is Header and value.get("version") != VERSION:
         told = str(value.get("version"))[:50]
         raise TranscriptError(f"it is of version {told}; this program reads version {VERSION}", "use a newer program")

@@ -16,6 +16,7 @@ import pytest
 from swarm.cli.app import main
 from swarm.cli.evaluate import LIBRARIES, require
 from swarm.errors import ConfigError
+from swarm.transcripts import foreign
 
 ROOT = Path(__file__).parents[3]
 SWARM = [sys.executable, "-m", "swarm"]
@@ -96,6 +97,11 @@ def test_a_run_its_report_and_two_runs_side_by_side(away: Path, capsys: pytest.C
     assert "seed was 0 and is 5" in said(24, "--resume", "one", "--seed", "5")[1]
     assert json.loads(said(0, "report", "one", "--json")[0]) == report
     assert (away / "one" / "report.html").exists()
+    for journal in away.glob("one/tries/*/journal.jsonl"):
+        told = foreign.read(journal.read_bytes())
+        assert told.end is not None
+        assert told.header.strategy in {"reference", "nothing"}
+        assert told.header.title
 
 
 @pytest.mark.slow

@@ -191,6 +191,72 @@ def test_file_that_is_none_is_an_error_in_words(verb: str, tmp_path: Path, capsy
     assert [path.name for path in tmp_path.iterdir() if "transcript" in path.name] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "told", "mend"),
+    [
+        ("missing.jsonl", None, "missing.jsonl is not there", "see whether its name is right"),
+        ("empty.jsonl", b" \n", "empty.jsonl is empty", "name a file that holds"),
+        ("odd.json", b"{}", "odd.json: nothing that is read here looks like it", "--from"),
+        ("folder.json", b"", "folder.json is a folder", "name a file in it"),
+        ("bad.json", b"{,", "bad.json: it is no transcript and no JSON", "docs/transcripts.md"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_its_name_and_a_mend_that_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, told: str, mend: str
+) -> None:
+    path = tmp_path / name
+    if content:
+        path.write_bytes(content)
+    elif content is not None:
+        path.mkdir()
+    assert run("view", path) == Code.CONFIG
+    said = " ".join(capsys.readouterr().err.split())
+    assert told in said
+    assert mend in said.partition("mend: ")[2]
+
+
+def test_step_that_is_not_there_is_told_with_those_that_are(
+    file: Path, capsys: pytest.CaptureFixture[str], made: Transcript
+) -> None:
+    assert run("view", file, "--step", "99") == Code.CONFIG
+    said = " ".join(capsys.readouterr().err.split())
+    assert "a.jsonl has no step 99" in said
+    assert f"mend: its steps are 1 to {len(made.steps)}" in said
+
+
+def test_file_whose_last_line_was_cut_off_is_shown_so_far_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], made: Transcript
+) -> None:
+    kept = "".join(each.model_dump_json() + "\n" for each in NATIVE)
+    for name, text in (("journal.jsonl", kept), ("ours.jsonl", lines.dumps(made))):
+        path = tmp_path / name
+        path.write_text(text[:-20])
+        assert run("view", path) == 0
+        out = capsys.readouterr().out
+        assert "→ view path=a.py" in out
+        assert "cut off     the last line of the file was, and is left out" in out
+        assert run("validate", path, "--from", "auto") == Code.CONFIG, "it is not whole"
+        path.write_text(text[:200] + "\n" + text[-20:])
+        assert run("view", path) == Code.CONFIG, "what is wrong further up was not cut off"
+        capsys.readouterr()
+
+
+def test_journal_is_no_transcript_but_one_can_be_made_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "journal.jsonl", tmp_path / "out.jsonl"
+    begun = line(1, "attempt", strategy="auto", tier="small", title="Mend add")
+    report = line(99, "report", verdict="passed", reason="", ending="finished")
+    path.write_text("".join(each.model_dump_json() + "\n" for each in (begun, *NATIVE[1:], report)))
+    assert run("validate", path) == Code.CONFIG
+    said = " ".join(capsys.readouterr().err.split())
+    assert "journal.jsonl: it is a journal" in said
+    assert "swarm transcript export" in said
+    assert run("export", path, "-o", out) == run("validate", out) == 0
+    assert "it has no end" not in capsys.readouterr().out
+    told = lines.loads(out.read_bytes())
+    assert told.end is not None
+    assert (told.end.ending, told.header.strategy, told.header.title) == ("finished", "auto", "Mend add")
+
+
 @pytest.mark.slow
 async def test_task_is_shown_from_what_lies_beside_its_salvage_without_database(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

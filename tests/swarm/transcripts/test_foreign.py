@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from swarm.errors import TranscriptError
 from swarm.transcripts import atif, chats, foreign, lines
 from swarm.transcripts.shape import Transcript
-from tests.swarm.transcripts.conftest import MINI_1, MINI_2, MINI_RESPONSES, NATIVE, SWE_AGENT
+from swarm.types import Step
+from tests.swarm.transcripts.conftest import MINI_1, MINI_2, MINI_RESPONSES, NATIVE, SWE_AGENT, line
 
 FORMS = {"mini 1": MINI_1, "mini 1.1": MINI_2, "responses": MINI_RESPONSES, "swe-agent": SWE_AGENT}
 
@@ -91,6 +92,23 @@ def test_swe_agents_trajectory_without_a_history_is_read_from_its_turns() -> Non
 def test_chat_of_a_trajectory_is_the_chat_that_it_came_of() -> None:
     roles = [message["role"] for message in chats.messages(read(SWE_AGENT))]
     assert roles == ["system", "user", "assistant", "user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize(
+    ("last", "ending"),
+    [
+        (line(99, "report", verdict="failed", reason="2 fail", ending="gave_up"), "gave_up"),
+        (line(99, "report", verdict="failed", reason="2 fail"), "failed"),
+        (line(99, "fault", what="the machinery failed", why="no sandbox"), "infra_failed"),
+        (line(99, "state", **{"from": "running", "to": "delivered", "reason": ""}), "delivered"),
+        (line(99, "state", **{"from": "queued", "to": "running", "reason": ""}), None),
+        (line(99, "note", text="it goes on"), None),
+    ],
+)
+def test_a_journal_ends_where_its_last_word_says_so(last: Step, ending: str | None) -> None:
+    raw = "".join(each.model_dump_json() + "\n" for each in (*NATIVE, last))
+    told = foreign.read(raw.encode())
+    assert (told.end.ending if told.end else None) == ending
 
 
 @pytest.mark.parametrize("version", ["ATIF-v1.0", "ATIF-v1.8"])

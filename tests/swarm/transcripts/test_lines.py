@@ -98,7 +98,7 @@ def test_file_is_written_for_its_owner_alone_and_over_none(tmp_path: Path, made:
 
 
 def test_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TranscriptError, match="Is a directory"):
+    with pytest.raises(TranscriptError, match="is a folder"):
         lines.content(tmp_path)
     (tmp_path / "a").write_bytes(b"x" * 11)
     with pytest.raises(TranscriptError, match="at most 10"):

@@ -94,13 +94,14 @@ async def index(sandbox: Sandbox) -> dict[str, Entry]:
 def compared(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is to be removed, and what to be brought, to make the one of the other. Pure.
 
-    A path whose kind changes is removed first; what a hard link points at comes with it, since tar makes one of the
-    other.
+    A path whose kind changes is removed first. What a hard link points at comes with it, since tar makes one of the
+    other; and every link to a file that is brought comes too, since it would go on naming the old one.
     """
     gone = {path for path, entry in before.items() if path not in after or after[path].kind != entry.kind}
     new = {path for path, entry in after.items() if path in gone or before.get(path) != entry}
-    links = {path for path in new if after[path].kind == "hardlink"}
-    new |= {_text(after[path].mark) for path in links} & after.keys()
+    links = {path: _text(entry.mark) for path, entry in after.items() if entry.kind == "hardlink"}
+    new |= {target for path, target in links.items() if path in new} & after.keys()
+    new |= {path for path, target in links.items() if target in new}
     tops = {path for path in gone if not any(parent in gone for parent in _parents(path))}
     return tuple(sorted(tops)), tuple(sorted(new))
 

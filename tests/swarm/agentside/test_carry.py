@@ -75,6 +75,22 @@ async def test_everything_that_was_changed_is_brought_over(box: ScriptedSandbox)
     assert not (await carry.change(box, await carry.index(box))).paths
 
 
+async def test_every_name_of_a_file_that_was_written_holds_what_it_became(box: ScriptedSandbox) -> None:
+    (box.work / "a").write_bytes(b"old")
+    for twin in ("b", "c"):
+        os.link(box.work / "a", box.work / twin)
+    before = await carry.index(box)
+    async with box.fork() as fork:
+        with (fork.work / "b").open("wb") as file:  # the file stays, so all its names are written
+            file.write(b"new")
+        os.link(fork.work / "c", fork.work / "d")
+        made = await carry.change(fork, before)
+        wanted = state(fork.work)
+    await carry.apply(box, made)
+    assert state(box.work) == wanted
+    assert (box.work / "c").read_bytes() == b"new"
+
+
 async def test_nothing_changed_is_nothing_to_bring(box: ScriptedSandbox) -> None:
     fill(box.work)
     before = await carry.index(box)

@@ -6,23 +6,49 @@ Pure data. What belongs to `hidden` and `solution` never enters the sandbox in w
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticSerializationError
 
-from sandbox.trees.names import git_among, normal
-from swarm.types import Frozen
+from sandbox.trees.names import above, git_among, normal
+from swarm.types import AMOUNT, Frozen
 
 COMMAND = "command"  # the one test of a command that does not tell its tests apart, as `checks.run_tests` names it
+_LONGEST_NAME = 255  # bytes of one part of a path, which is what file systems take
 
 
 def _plain(path: str) -> str:
     raw = path.encode("utf-8", "surrogateescape")
     if normal(raw) != raw or git_among(raw.split(b"/")) is not None:
         raise ValueError(f"{path!r} is no plain path relative to the workspace")
+    if max(map(len, raw.split(b"/"))) > _LONGEST_NAME:
+        raise ValueError(f"{path[:40]!r}... has a name of over {_LONGEST_NAME} bytes in it, which no file system takes")
     return path
+
+
+def _text(text: str) -> str:
+    """What programs take as an argument and JSON as a text."""
+    if "\0" in text:
+        raise ValueError("it holds a NUL character, which no program can be given")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("it holds half of a character, which is no text")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not name or "=" in name:
+        raise ValueError(f"{name!r} is no name of an environment variable")
+    return name
+
+
+_TEXT = AfterValidator(_text)
+Text = Annotated[str, _TEXT]
+Filled = Annotated[str, Field(min_length=1), _TEXT]
+Variable = Annotated[Text, AfterValidator(_variable)]
 
 
 class File(Frozen):
@@ -35,6 +61,24 @@ class File(Frozen):
     executable: bool = False
 
     _path = field_validator("path")(_plain)
+
+
+def _side_by_side(files: tuple[File, ...]) -> tuple[File, ...]:
+    """Refuses two files of one path, and one that would lie below another as if that were a folder."""
+    known: set[bytes] = set()
+    for file in files:
+        path = file.path.encode("utf-8", "surrogateescape")
+        if path in known:
+            raise ValueError(f"{file.path!r} is there twice")
+        known.add(path)
+    for path in known:
+        if (blocked := next((each for each in above(path) if each in known), None)) is not None:
+            shown = [each.decode("utf-8", "backslashreplace") for each in (path, blocked)]
+            raise ValueError(f"{shown[0]!r} cannot lie below {shown[1]!r}, which is a file")
+    return files
+
+
+Files = Annotated[tuple[File, ...], AfterValidator(_side_by_side)]
 
 
 class GitSource(Frozen):
@@ -50,7 +94,7 @@ class FolderSource(Frozen):
     folder: Path
 
 
-Name = Annotated[str, Field(min_length=1, max_length=2000)]
+Name = Annotated[str, Field(min_length=1, max_length=2000), _TEXT]
 
 
 class Hidden(Frozen):
@@ -63,11 +107,11 @@ class Hidden(Frozen):
     (exact, or a folder with a final ``/``).
     """
 
-    files: tuple[File, ...] = ()
-    patch: str = Field(default="", description="a unified diff on the base, applied with git apply before the files")
+    files: Files = ()
+    patch: Text = Field(default="", description="a unified diff on the base, applied with git apply before the files")
     removed: tuple[str, ...] = Field(default=(), description="paths that are taken away first")
-    command: str = Field(min_length=1, description="run through /bin/sh in the workspace; exit code 0 is good")
-    env: dict[str, str] = Field(default_factory=dict)
+    command: Filled = Field(description="run through /bin/sh in the workspace; exit code 0 is good")
+    env: dict[Variable, Text] = Field(default_factory=dict)
     seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False, description="how long one run may take")
     fail_to_pass: tuple[Name, ...] = ()
     pass_to_pass: tuple[Name, ...] = ()
@@ -84,9 +128,9 @@ class Hidden(Frozen):
 class Solution(Frozen):
     """A reference solution, as one of: whole new files, a unified diff on the base, or a shell script."""
 
-    files: tuple[File, ...] = ()
-    patch: str = ""
-    script: str = ""
+    files: Files = ()
+    patch: Text = ""
+    script: Text = ""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Solution:
@@ -98,8 +142,8 @@ class Solution(Frozen):
 class Allowance(Frozen):
     """What one try at a case may spend; None leaves it to the run's settings. ``wall`` is in seconds."""
 
-    steps: int | None = Field(default=None, gt=0)
-    tokens: int | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, gt=0, le=AMOUNT)
+    tokens: int | None = Field(default=None, gt=0, le=AMOUNT)
     wall: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
@@ -112,20 +156,20 @@ class Case(Frozen):
     """
 
     id: str = Field(min_length=1, max_length=200)
-    statement: str = Field(min_length=1, max_length=100_000)
-    title: str = Field(default="", max_length=200)
-    files: tuple[File, ...] = ()
+    statement: Annotated[str, Field(min_length=1, max_length=100_000), _TEXT]
+    title: Annotated[str, Field(max_length=200), _TEXT] = ""
+    files: Files = ()
     source: GitSource | FolderSource | None = None
     hidden: Hidden
-    test_command: str | None = None
-    image: str | None = None
-    setup: tuple[str, ...] = ()
+    test_command: Text | None = None
+    image: Filled | None = None
+    setup: tuple[Text, ...] = ()
     setup_network: Literal["packages", "none"] = "packages"
     solution: Solution | None = None
     allowance: Allowance = Allowance()
-    look_first: tuple[str, ...] = Field(default=(), description="paths that the agent is told to look at first")
-    labels: dict[str, str] = Field(default_factory=dict, description="facts to group by, as the kind of bug")
-    blocked: str = ""
+    look_first: tuple[Text, ...] = Field(default=(), description="paths that the agent is told to look at first")
+    labels: dict[Text, Text] = Field(default_factory=dict, description="facts to group by, as the kind of bug")
+    blocked: Text = ""
 
     @field_validator("id")
     @classmethod
@@ -143,7 +187,11 @@ class Case(Frozen):
     @property
     def digest(self) -> str:
         """Names exactly this case, hidden tests and all: SHA-256 as hexadecimal digits. A source counts by its name."""
-        return hashlib.sha256(self.model_dump_json().encode("utf-8", "surrogatepass")).hexdigest()
+        try:
+            told = self.model_dump_json()
+        except PydanticSerializationError:  # a name of a file that is not UTF-8
+            told = json.dumps(self.model_dump(mode="json"))
+        return hashlib.sha256(told.encode()).hexdigest()
 
 
 class CaseSet(Protocol):

@@ -5,13 +5,14 @@ The hidden tests are put in here and nowhere else, over whatever lies at their p
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal
 
 from sandbox.base import Sandbox
 from sandbox.errors import SandboxLostError
+from sandbox.trees.names import above
 from sandbox.trees.tarball import END, header, padding
 from sandbox.trees.workspace import Workspace
 from sandbox.types import Command, SealedTree
@@ -28,6 +29,9 @@ Fresh = Callable[[str, Kind], AbstractAsyncContextManager[Sandbox]]
 
 _SIGKILLED = 128 + 9
 _PATCH_SECONDS = 60.0
+_REMOVE = ("rm", "-rf", "--")
+_CLEAR = ("/bin/sh", "-c", 'for path; do [ -d "$path" ] || rm -rf -- "$path"; done', "sh")
+_AT_ONCE = 200  # paths, each of at most 4096 bytes
 
 
 @dataclass(frozen=True)
@@ -186,15 +190,27 @@ def _bad(run: TestRun) -> bool:
 
 async def _put(sandbox: Sandbox, hidden: Hidden) -> str:
     """Put the hidden tests in; why that cannot be, empty where it was done."""
-    for path in hidden.removed:
-        await sandbox.run(Command(argv=("rm", "-rf", "--", path)))
+    await _on(sandbox, _REMOVE, [path.removesuffix("/") for path in hidden.removed])
     if hidden.patch and (why := await _patched(sandbox, hidden.patch)):
         return why
-    for file in hidden.files:
-        await sandbox.run(Command(argv=("rm", "-rf", "--", file.path)))
-    if hidden.files:
-        await sandbox.unpack(tar_of(hidden.files))
+    await _laid(sandbox, hidden.files)
     return ""
+
+
+async def _laid(sandbox: Sandbox, files: Sequence[File]) -> None:
+    """Put files in place of whatever lies at their paths, or is no folder where they need one."""
+    raw = [file.path.encode("utf-8", "surrogateescape") for file in files]
+    folders = dict.fromkeys(folder for path in raw for folder in reversed([*above(path)]))  # the outermost first
+    await _on(sandbox, _CLEAR, [folder.decode("utf-8", "surrogateescape") for folder in folders])
+    await _on(sandbox, _REMOVE, [file.path for file in files])
+    if files:
+        await sandbox.unpack(tar_of(files))
+
+
+async def _on(sandbox: Sandbox, argv: tuple[str, ...], paths: Sequence[str]) -> None:
+    """One command on paths, so many at a time as an argument list takes."""
+    for start in range(0, len(paths), _AT_ONCE):
+        await sandbox.run(Command(argv=(*argv, *paths[start : start + _AT_ONCE])))
 
 
 async def _apply(sandbox: Sandbox, solution: Solution) -> str:
@@ -203,7 +219,7 @@ async def _apply(sandbox: Sandbox, solution: Solution) -> str:
     if solution.script:
         outcome = await sandbox.run(Command(argv=("/bin/sh", "-c", solution.script)))
         return f"its script ended with exit code {outcome.exit_code}" if outcome.exit_code else ""
-    await sandbox.unpack(tar_of(solution.files))
+    await _laid(sandbox, solution.files)
     return ""
 
 

@@ -42,8 +42,9 @@ class Report(Frozen):
 
     @property
     def whole(self) -> bool:
-        """Whether every try that can be made was made, and none broke."""
-        return self.made >= self.planned and not any(row.outcome == "broken" for row in self.tries)
+        """Whether every try that can be made was made, and the machinery failed in none and at no case."""
+        faults = any(row.outcome == "broken" for row in self.tries) or any(row.fault for row in self.broken)
+        return self.made >= self.planned and not faults
 
 
 def report_of(folder: Folder, baseline: Path | None = None) -> Report:
@@ -132,8 +133,11 @@ def _ordered(plan: Plan, tries: Sequence[Try]) -> tuple[Try, ...]:
 def _notes(told: Report) -> Iterable[str]:
     if told.made < told.planned:
         yield f"{told.planned - told.made} of {told.planned} tries were not made: swarm eval --resume goes on with them"
-    if told.broken:
-        yield f"{len(told.broken)} cases are broken and count nowhere: their hidden tests do not tell right from wrong"
+    if count := sum(not row.fault for row in told.broken):
+        yield f"{count} cases are broken and count nowhere: their hidden tests do not tell right from wrong"
+    if count := sum(row.fault for row in told.broken):
+        why = "the machinery failed while they were proved, which is done again when the run goes on"
+        yield f"{count} cases count nowhere: {why}"
     if told.blocked:
         yield f"{len(told.blocked)} cases cannot be run here and count nowhere"
     if count := sum(row.outcome == "broken" for row in told.tries):

@@ -92,7 +92,8 @@ class Try(Frozen):
 class Standing(Frozen):
     """How a case proved itself before anyone worked on it. ``broken`` says why it cannot judge; empty where it can.
 
-    ``blocked``: it is not the case that is at fault, something is missing here. ``required`` are the tests that a
+    ``blocked``: it is not the case that is at fault, something is missing here. ``fault``: the machinery failed while
+    it was proved. A case of either is proved anew when the run is gone on with. ``required`` are the tests that a
     solution has to pass. ``proved`` tells whether a reference solution was seen to.
     """
 
@@ -100,6 +101,7 @@ class Standing(Frozen):
     digest: str
     broken: str = ""
     blocked: bool = False
+    fault: bool = False
     required: tuple[str, ...] = ()
     by_exit: bool = Field(default=True, description="whether the command has to exit with 0 as well")
     proved: bool = False

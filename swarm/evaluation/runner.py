@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sandbox.errors import ImageError, SandboxUnavailableError, SetUpError
@@ -23,10 +24,11 @@ from swarm.evaluation.plan import Plan, Planned, changes
 from swarm.evaluation.reference import REFERENCE
 from swarm.evaluation.results import TRIES, Folder, Standing, Try
 from swarm.evaluation.trying import Bench, Means, Trial
+from swarm.faults import fault_of
 from swarm.types import Budget
 
 _SCRATCH = "scratch-"
-HOPELESS = 5  # tries in a row in which the machinery failed, after which no more are begun
+HOPELESS = 5  # times in a row that the machinery failed, in a try or at proving a case, after which no try is begun
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Runner:
             self._standings = {
                 case: standing
                 for case, standing in self._folder.standings().items()
-                if standing.digest == self._plan.cases.get(case) and not standing.blocked
+                if standing.digest == self._plan.cases.get(case) and not (standing.blocked or standing.fault)
             }
             before = self._folder.tries()
             lost = wasted(self._folder.path / TRIES, {row.folder for row in before})
@@ -132,7 +134,7 @@ class Runner:
     def _spent(self) -> str:
         """Why no further try is begun; empty while one may be."""
         if len(self._broken) >= HOPELESS:
-            return f"the machinery failed in {len(self._broken)} tries in a row, the last time since {self._broken[-1]}"
+            return f"the machinery failed {len(self._broken)} times in a row, the last time since {self._broken[-1]}"
         bound = self._bounds.tokens
         return f"{self._tokens} of the run's {bound} tokens are spent" if bound and self._tokens >= bound else ""
 
@@ -158,31 +160,37 @@ class Runner:
 
     async def _made(self, ready: _Ready, case: Case, scratch: Path) -> Standing:
         """The case's bench, and its standing: as kept from before, else proved now."""
-        if ready.standing is not None:
-            return ready.standing
-        standing = self._standings.get(case.id)
-        began = time.monotonic()
+        if ready.standing is None:
+            began = time.monotonic()
+            standing = await self._proved(ready, case, scratch)
+            if standing is not self._standings.get(case.id):
+                standing = standing.model_copy(update={"seconds": round(time.monotonic() - began, 3)})
+                self._folder.add(standing)
+                self._told(standing)
+            self._broken += [standing.broken] if standing.fault else []
+            ready.standing = standing
+        return ready.standing
+
+    async def _proved(self, ready: _Ready, case: Case, scratch: Path) -> Standing:
+        """Raises SandboxUnavailableError where no case can be tried here; all else that fails is this case's alone."""
+        before = self._standings.get(case.id)
+        unfit = partial(Standing, case=case.id, digest=case.digest)
         if case.blocked:
-            standing = Standing(case=case.id, digest=case.digest, blocked=True, broken=case.blocked)
+            return unfit(blocked=True, broken=case.blocked)
+        if before is not None and before.broken:
+            return before
         try:
-            if standing is None or not standing.broken:
-                ready.bench = await bench_of(case, self._means, scratch)
-            if standing is None and ready.bench is not None:
-                standing = await ready.bench.court({"task": ready.bench.name, "kind": "check"}).prove()
+            ready.bench = await bench_of(case, self._means, scratch)
+            court = ready.bench.court({"task": ready.bench.name, "kind": "check"})
+            return before or await court.prove()
         except EvaluationError as error:
-            standing = Standing(case=case.id, digest=case.digest, broken=str(error))
+            return unfit(broken=str(error))
         except (ImageError, SetUpError, SandboxUnavailableError) as error:
             if isinstance(error, SandboxUnavailableError) and case.image is None:
-                raise  # no case can be tried here
-            standing = Standing(case=case.id, digest=case.digest, blocked=True, broken=str(error))
-        if standing is None:
-            raise AssertionError(case.id)
-        if case.id not in self._standings:
-            standing = standing.model_copy(update={"seconds": round(time.monotonic() - began, 3)})
-            self._folder.add(standing)
-            self._told(standing)
-        ready.standing = standing
-        return standing
+                raise
+            return unfit(blocked=True, broken=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever broke the machinery, the other cases go on
+            return unfit(fault=True, broken=fault_of(error).text)
 
 
 def begin(folder: Folder, plan: Plan) -> None:

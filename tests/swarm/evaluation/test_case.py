@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -20,6 +21,48 @@ def test_a_path_that_is_not_plain_and_inside_is_refused(path: str) -> None:
     if path != "a/":  # there it is a folder
         with pytest.raises(ValidationError):
             Hidden(command="true", removed=(path,))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hidden": {"command": "a\0b"}}, "NUL"),
+        ({"hidden": {"env": {"A": "a\0b"}}}, "NUL"),
+        ({"hidden": {"env": {"A\0": "b"}}}, "NUL"),
+        ({"hidden": {"env": {"A=B": "c"}}}, "no name of an environment variable"),
+        ({"hidden": {"env": {"": "c"}}}, "no name of an environment variable"),
+        ({"setup": ("true", "a\0")}, "NUL"),
+        ({"test_command": "a\0"}, "NUL"),
+        ({"test_command": "\ud800"}, "half of a character"),
+        ({"statement": "a\0"}, "NUL"),
+        ({"labels": {"a": "\ud800"}}, "half of a character"),
+        ({"image": ""}, "at least 1 character"),
+        ({"files": {"q": b"", "q/r": b""}}, "'q/r' cannot lie below 'q', which is a file"),
+        ({"files": {"x" * 256: b""}}, "over 255 bytes"),
+    ],
+    ids=range(13),
+)
+def test_what_no_program_or_no_folder_takes_is_refused_in_words(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        case(**change)
+
+
+def test_a_solutions_script_holds_no_nul() -> None:
+    with pytest.raises(ValidationError, match="NUL"):
+        Solution(script="a\0")
+
+
+def test_a_file_is_in_a_list_once_and_hidden_ones_may_lie_where_the_repository_has_others() -> None:
+    twice = (File(path="a", content=b""), File(path="a", content=b"b"))
+    with pytest.raises(ValidationError, match="'a' is there twice"):
+        Hidden(command="true", files=twice)
+    with pytest.raises(ValidationError, match="'a' is there twice"):
+        Solution(files=twice)
+    assert case(files={"clamp.py": BUG, "q": b""}, hidden={"files": (File(path="q/r", content=b""),)})
+
+
+def test_a_name_of_a_file_that_is_not_utf8_has_a_digest_of_its_own() -> None:
+    assert case(files={"caf\udce9": b""}).digest != case(files={"caf\udcea": b""}).digest
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "a\tb", "\x1b[31m", "a\u202eb", "x" * 201])

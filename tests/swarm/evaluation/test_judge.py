@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from swarm.evaluation.case import File, Solution
-from swarm.evaluation.judge import proof, verdict
+from sandbox.testing import ScriptedBackend
+from sandbox.types import SandboxSpec
+from swarm.evaluation.case import File, Hidden, Solution
+from swarm.evaluation.judge import _put, proof, verdict
 from swarm.evaluation.results import Standing
 from swarm.evaluation.runner import Bounds
 from swarm.types import TestRun
@@ -141,6 +143,16 @@ async def test_a_broken_case_is_told_as_broken_and_nobody_is_tried_at_it(evaluat
 
 def run(**more: Any) -> TestRun:
     return TestRun.model_validate({"command": "c", "exit_code": 0} | more)
+
+
+async def test_hidden_tests_take_the_place_of_what_is_no_folder_where_they_need_one() -> None:
+    files = (File(path="tests/unit/test_a.py", content=b"new"), File(path="q", content=b"plain"))
+    async with ScriptedBackend().open(SandboxSpec()) as sandbox:
+        (sandbox.work / "tests").write_bytes(b"a file")
+        (sandbox.work / "q" / "r").mkdir(parents=True)
+        assert await _put(sandbox, Hidden(command="true", files=files, removed=("gone/",))) == ""
+        assert (sandbox.work / "tests/unit/test_a.py").read_bytes() == b"new"
+        assert (sandbox.work / "q").read_bytes() == b"plain"
 
 
 def test_a_run_without_the_named_tests_does_not_pass_whatever_its_exit_code() -> None:

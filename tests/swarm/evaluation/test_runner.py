@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.errors import SandboxLostError
+from sandbox.errors import SandboxError, SandboxLostError
+from sandbox.testing import ScriptedBackend
+from sandbox.types import Command
 from swarm.errors import EvaluationError
 from swarm.evaluation.case import Allowance, File, FolderSource, GitSource, Solution
 from swarm.evaluation.making import make
@@ -133,12 +135,49 @@ async def test_broken_machinery_ends_one_try_which_counts_nowhere_and_is_made_ag
 async def test_machinery_that_fails_again_and_again_ends_the_run_with_the_reason(evaluate: Evaluate) -> None:
     cases = [case(str(number)) for number in range(8)]
     why, folder, told = await evaluate(cases, "breaks", named={"breaks": Breaks(100)})
-    assert why.startswith("the machinery failed in 5 tries in a row, the last time since the sandbox broke: it is gone")
+    assert why.startswith("the machinery failed 5 times in a row, the last time since the sandbox broke: it is gone")
     assert len(tried(told)) == 5
     why, _, told = await evaluate(cases, "breaks", named={"breaks": Breaks(4)})
     assert why == ""
     assert [row.outcome for row in tried(told)] == ["broken"] * 4 + ["solved"] * 4
     assert not report_of(folder).whole
+
+
+def _fails_at(command: Command, _: Path) -> None:
+    if any("no such machine" in word for word in command.argv):
+        raise SandboxError("the line broke")
+
+
+async def test_a_case_at_whose_proof_the_machinery_fails_ends_nothing_and_is_proved_again(
+    evaluate: Evaluate, means: Means
+) -> None:
+    cases = [case("a", hidden={"command": f"{UNITTEST} || no such machine"}), case("b")]
+    assert isinstance(means.rooms.backend, ScriptedBackend)
+    means.rooms.backend.script = _fails_at
+    why, folder, told = await evaluate(cases, "nothing")
+    assert (why, [row.case for row in tried(told)]) == ("", ["b"])
+    report = report_of(folder)
+    assert [(row.case, row.fault) for row in report.broken] == [("a", True)]
+    assert "the line broke" in report.broken[0].broken
+    assert not report.whole
+    assert ["while they were proved" in note for note in report.notes] == [True]
+    means.rooms.backend.script = None
+    why, folder, told = await evaluate(cases, "nothing")
+    assert (why, [row.case for row in tried(told)]) == ("", ["a"])
+    assert report_of(folder).whole
+
+
+async def test_machinery_that_fails_at_every_proof_ends_the_run_with_the_reason(
+    evaluate: Evaluate, means: Means
+) -> None:
+    cases = [case(str(number), hidden={"command": "no such machine"}) for number in range(8)]
+    assert isinstance(means.rooms.backend, ScriptedBackend)
+    means.rooms.backend.script = _fails_at
+    why, folder, _ = await evaluate(cases, "nothing", "reference")
+    assert why.startswith(
+        "the machinery failed 5 times in a row, the last time since the sandbox broke: the line broke"
+    )
+    assert len(report_of(folder).broken) == 5
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"repeat": 2}, {"budget": Budget(tokens=1, attempts=1)}])

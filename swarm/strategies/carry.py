@@ -12,7 +12,7 @@ import tarfile
 import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sandbox.base import Sandbox
@@ -42,18 +42,20 @@ class Entry:
 class Change:
     """From one workspace to another: paths to take away first, paths to bring, and the tar (zlib) that brings them.
 
-    ``modes`` are those that unpacking alone would not give.
+    ``modes`` are those that unpacking alone would not give; ``gone`` are all paths in what is taken away, which nobody
+    needs who makes the change, so no journal keeps them.
     """
 
     removed: tuple[str, ...] = ()
     brought: tuple[str, ...] = ()
     modes: tuple[tuple[int, str], ...] = ()
     packed: bytes = b""
+    gone: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """All that differ, in order."""
-        return tuple(sorted({*self.removed, *self.brought}))
+        return tuple(sorted({*self.removed, *self.brought, *self.gone}))
 
     @property
     def work(self) -> tuple[str, ...]:
@@ -97,7 +99,7 @@ def compared(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[t
     A path whose kind changes is removed first. What a hard link points at comes with it, since tar makes one of the
     other; and every link to a file that is brought comes too, since it would go on naming the old one.
     """
-    gone = {path for path, entry in before.items() if path not in after or after[path].kind != entry.kind}
+    gone = lost(before, after)
     new = {path for path, entry in after.items() if path in gone or before.get(path) != entry}
     links = {path: _text(entry.mark) for path, entry in after.items() if entry.kind == "hardlink"}
     new |= {target for path, target in links.items() if path in new} & after.keys()
@@ -106,17 +108,28 @@ def compared(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[t
     return tuple(sorted(tops)), tuple(sorted(new))
 
 
+def lost(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> frozenset[str]:
+    """All paths that are not there any more as what they were. Pure."""
+    return frozenset(path for path, entry in before.items() if path not in after or after[path].kind != entry.kind)
+
+
+def named(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Change:
+    """What differs, by its paths alone. Pure."""
+    return Change(*compared(before, after), gone=tuple(sorted(lost(before, after))))
+
+
 async def change(sandbox: Sandbox, before: Mapping[str, Entry]) -> Change:
     """What a workspace has become since ``before``. Raises WorkspaceError where that is over `LIMIT`, SandboxError."""
     after = await index(sandbox)
-    removed, brought = compared(before, after)
-    if not removed and not brought:
+    made = named(before, after)
+    brought = made.brought
+    if not made.paths:
         return Change()
     if sum(after[path].size for path in brought) > LIMIT:
         raise WorkspaceError(f"the change holds more than {LIMIT} bytes, which no save takes")
     packed = b"".join([part async for part in _pack(sandbox, frozenset(brought))])
     modes = tuple((after[path].mode, path) for path in brought if _odd(after[path]))
-    return Change(removed, brought, modes, packed)
+    return replace(made, modes=modes, packed=packed)
 
 
 async def apply(sandbox: Sandbox, made: Change) -> None:

@@ -11,7 +11,7 @@ from sandbox.errors import SandboxPathError
 from swarm import history
 from swarm.strategies import spectrum
 from swarm.strategies.candidates import changed
-from swarm.strategies.carry import Change, compared, index
+from swarm.strategies.carry import index, named
 
 _FILE = 400_000
 _MOST_FILES = 60
@@ -51,7 +51,7 @@ async def told(
 ) -> Told:
     """What one workspace became; ``paths`` are those that differ, where that is known. Raises SandboxError."""
     if paths is None:
-        paths = Change(*compared(await index(beginning), await index(now))).work
+        paths = named(await index(beginning), await index(now)).work
     files = {path: (await _read(beginning, path), await _read(now, path)) for path in paths[:_MOST_FILES]}
     files = {path: pair for path, pair in files.items() if pair != (None, None)}  # a folder
     return Told(tuple(files) + paths[_MOST_FILES:], files, diff_of(files, context=context, limit=limit))

@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from sandbox.base import Sandbox
-from sandbox.errors import SandboxPathError
 from sandbox.types import Command
 from swarm import evidence, history
 from swarm.checks import run_tests
+from swarm.originals import originals_of, put_back
 from swarm.types import CheckReport, Frozen, TestRun
 from swarm.work import Work
 
-_FILE = 16_000_000
 _TAIL = 2500
 _RESTORE = 'git reset -q --hard "$1" && git clean -q -f -d'
 
@@ -87,8 +86,7 @@ async def tried(
     own = None
     if ours and run.exit_code == 0:
         async with sandbox.fork() as fork:
-            for path in ours:
-                await _put_back(fork, beginning, path)
+            await put_back(fork, await originals_of(beginning, ours))
             own = await _run(work, fork)
     return judged(base, run, own)
 
@@ -117,13 +115,3 @@ async def _run(work: Work, fork: Sandbox) -> TestRun:
     told = {"exit_code": run.exit_code, "seconds": run.seconds, "timed_out": run.timed_out, "failed": failed}
     await work.record("command", {"text": command, **told})
     return run
-
-
-async def _put_back(fork: Sandbox, beginning: Sandbox, path: str) -> None:
-    await fork.run(Command(argv=("rm", "-rf", "--", path)))
-    try:
-        data = await beginning.read(path, limit=_FILE)
-    except SandboxPathError:
-        return
-    mode = await beginning.run(Command(argv=("test", "-x", path)))
-    await fork.write(path, data, executable=mode.exit_code == 0)

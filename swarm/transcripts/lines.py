@@ -39,8 +39,9 @@ def loads(raw: bytes, *, longest: int = LONGEST) -> Transcript:
     if len(lines) > LINES:
         raise TranscriptError(f"it has more than {LINES} lines", _MEND)
     for number, each in enumerate(lines, 1):
-        found.append(_read(each, number, longest))
-        _require_order(found, number)
+        part = _read(each, number, longest)
+        _require_order(found[-1] if found else None, part, number)
+        found.append(part)
     if not found:
         raise TranscriptError("it is empty: a transcript begins with a header", _MEND)
     header, end = found[0], found[-1]
@@ -148,16 +149,15 @@ def fault(error: ValidationError) -> str:
     return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
-def _require_order(found: list[Header | Step | End], number: int) -> None:
-    last, before = found[-1], found[:-1]
-    if isinstance(last, Header) != (not before):
+def _require_order(before: Header | Step | End | None, part: Header | Step | End, number: int) -> None:
+    if isinstance(part, Header) != (before is None):
         raise TranscriptError(f"line {number}: a transcript has one header, and that is its first line", _MEND)
-    if before and isinstance(before[-1], End):
+    if isinstance(before, End):
         raise TranscriptError(f"line {number}: something follows the end", _MEND)
-    if isinstance(last, Step) and last.step_id != len(before):
-        raise TranscriptError(f"line {number}: its step_id is {last.step_id}, not {len(before)}", _MEND)
-    if isinstance(last, Step):
-        require_calls(last, f"line {number}")
+    if isinstance(part, Step) and part.step_id != number - 1:
+        raise TranscriptError(f"line {number}: its step_id is {part.step_id}, not {number - 1}", _MEND)
+    if isinstance(part, Step):
+        require_calls(part, f"line {number}")
 
 
 def require_calls(step: Step, where: str) -> None:

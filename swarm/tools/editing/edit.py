@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from swarm.tools.editing.matching import PLACES, Span, exact, same_but_blank, same_lines, same_words
+from swarm.tools.editing.matching import PLACES, Lines, Span, exact, same_but_blank, same_lines, same_words
 from swarm.tools.editing.nearest import nearest
+from swarm.tools.editing.runs import LINES, too_much
 from swarm.tools.text import crlf, numbered, unix, unnumbered
 
 _ODD = "\ufffd"
+_LARGEST = 8_000_000  # characters that a replacement of every place may make
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\"}
 
@@ -51,33 +53,57 @@ def replace(data: bytes, search: str, replacement: str) -> Edited | Missed:
     search, replacement = unix(search), unix(replacement)
     if search == replacement:
         return Missed("search and replacement are the same, so nothing would change")
+    lines = Lines(text) if (total := text.count("\n")) <= LINES else None
     for wanted, new in _readings(search, replacement):
-        for tolerant, find in ((False, exact), (True, same_lines), (True, same_words), (True, same_but_blank)):
-            spans = find(text, wanted)
+        for tolerant, spans in _tried(text, lines, wanted):
             if len(spans) > 1:
                 return _ambiguous(text, spans)
             if spans:
                 return _apply(text, spans[0], new, tolerant=tolerant)
     if _ODD in search and (found := _odd(text, search, replacement)) is not None:
         return found
-    return Missed(nearest(text, search))
+    return Missed(nearest(text, search) if lines is not None else _too_many(total))
+
+
+def _too_many(total: int) -> str:
+    what = f"the exact text is not there, and the file has {total} lines, over {LINES}"
+    return too_much(what, "Copy the text exactly, or use edit_lines")
+
+
+def _tried(text: str, lines: Lines | None, wanted: str) -> Iterator[tuple[bool, list[Span]]]:
+    """The places that each way finds, and whether it is a tolerant one; of too many lines only the exact way's."""
+    yield False, exact(text, wanted)
+    for find in (same_lines, same_words, same_but_blank) if lines is not None else ():
+        yield True, find(lines, wanted)
 
 
 def replace_all(data: bytes, search: str, replacement: str) -> Edited | Missed:
-    """Replace every place that holds exactly ``search``; where there is none, say what `replace` would."""
+    """Replace every place that holds exactly ``search``, whatever its line ends, which stay; where there is none, say
+    what `replace` would."""
     text = data.decode("utf-8", "surrogateescape")
     wanted, new = unix(search), unix(replacement)
     if not wanted.strip() or wanted == new:
         return replace(data, search, replacement)
-    if wanted not in text and (windows := wanted.replace("\n", "\r\n")) in text:
-        wanted, new = windows, new.replace("\n", "\r\n")
-    count = text.count(wanted)
+    ends = "\r\n" if crlf(text) else "\n"
+    sought = re.compile(r"\r?\n".join(re.escape(part) for part in wanted.split("\n")))
+    count = sum(1 for _ in sought.finditer(text))
     if count < 2:
         return replace(data, search, replacement)
-    at = text.index(wanted)
+    if len(text) + count * (len(new) + new.count("\n") - len(wanted)) > _LARGEST:
+        return Missed(f"the text is there {count} times, and the new file would be larger than {_LARGEST} characters")
+    made = sought.sub(lambda match: new.replace("\n", _ends(match[0], ends)), text)
+    at = next(sought.finditer(text)).start()
     first = text.count("\n", 0, at) + 1
-    made = text.replace(wanted, new).encode("utf-8", "surrogateescape")
-    return Edited(made, first, first + new.count("\n"), count=count, was=wanted.count("\n") + 1)
+    return Edited(
+        made.encode("utf-8", "surrogateescape"), first, first + new.count("\n"), count=count, was=wanted.count("\n") + 1
+    )
+
+
+def _ends(inside: str, otherwise: str) -> str:
+    """The line end of a replacement: that of its place, or, where the place holds none, of the file."""
+    if "\n" not in inside:
+        return otherwise
+    return "\r\n" if crlf(inside) else "\n"
 
 
 def _readings(search: str, replacement: str) -> Iterator[tuple[str, str]]:
@@ -98,8 +124,8 @@ def _apply(text: str, span: Span, replacement: str, *, tolerant: bool) -> Edited
     new = replacement
     if tolerant:
         new = "\n".join(reindent(line, *span.indent) for line in new.strip("\n").split("\n"))
-    if _crlf(text, span):
-        new = new.replace("\n", "\r\n")
+    if "\n" in new:
+        new = new.replace("\n", _ends(text[span.start : span.end], "\r\n" if crlf(text) else "\n"))
     if text[span.start : span.end] == new:
         return Missed("the file already holds the replacement there, so nothing would change")
     start, end = span.start, span.end
@@ -124,12 +150,6 @@ def reindent(line: str, given: str, found: str) -> str:
     if line.startswith(given):
         return found + line[len(given) :]
     return line
-
-
-def _crlf(text: str, span: Span) -> bool:
-    """Whether lines end with CRLF in the span, or, where it holds no line end, in the file."""
-    inside = text[span.start : span.end]
-    return crlf(inside if "\n" in inside else text)
 
 
 def _ambiguous(text: str, spans: Sequence[Span]) -> Missed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from swarm.tools.editing.edit import Edited, Missed
+from swarm.tools.editing.runs import LINES, Runs, words
 from swarm.tools.pages import decode, split
 from swarm.tools.text import NUMBERED, crlf, numbered, unix, unnumbered
 
@@ -25,7 +26,8 @@ def replace_lines(data: bytes, first: int, last: int, replacement: str, expect: 
         return Missed(f"the file has only {len(lines)} lines")
     if expect is not None and (wrong := _unexpected(lines, first, last, expect)):
         return Missed(wrong)
-    new = _lines(replacement, first, crlf("".join(lines[max(0, first - 2) : last + 1])) if lines else crlf(text))
+    given = _unnumbered(replacement, first, "".join(lines[first - 1 : last]))
+    new = _lines(given, crlf("".join(lines[max(0, first - 2) : last + 1])) if lines else crlf(text))
     if lines[first - 1 : last] == new:
         return Missed("these lines already hold that, so nothing would change")
     before, after = lines[: first - 1], lines[last:]
@@ -33,11 +35,17 @@ def replace_lines(data: bytes, first: int, last: int, replacement: str, expect: 
     return Edited((mark + made).encode("utf-8", "surrogateescape"), first, first + len(new) - 1)
 
 
-def _lines(replacement: str, first: int, windows: bool) -> list[str]:  # noqa: FBT001  two kinds of line ends
-    """The new lines with their ends; numbers copied from a view are dropped."""
+def _unnumbered(replacement: str, first: int, former: str) -> str:
+    """The new text without numbers copied from a view; those that the lines themselves begin with are no such."""
     text = unix(replacement)
-    if numbered(text) and (match := NUMBERED.match(text.lstrip("\n"))) and abs(int(match[1]) - first) <= 1:
-        text = unnumbered(text)
+    if not numbered(text) or not (match := NUMBERED.match(text.lstrip("\n"))) or abs(int(match[1]) - first) > 1:
+        return text
+    bare = unnumbered(text)
+    return text if numbered(former) and not numbered(bare) else bare
+
+
+def _lines(text: str, windows: bool) -> list[str]:  # noqa: FBT001  two kinds of line ends
+    """The new lines with their ends."""
     if not text:
         return []
     end = "\r\n" if windows else "\n"
@@ -59,22 +67,16 @@ def _ended(before: list[str], new: list[str], after: list[str], *, open_end: boo
 def _unexpected(lines: list[str], first: int, last: int, expect: str) -> str:
     """Why the lines are not those expected, and where those are; empty where they are."""
     given = unix(expect)
-    wanted = [_words(line) for line in split(unnumbered(given) if numbered(given) else given)]
-    found = [_words(line) for line in lines]
-    if found[first - 1 : last] == wanted:
-        return ""
+    for one in dict.fromkeys((given, unnumbered(given) if numbered(given) else given)):
+        wanted = split(one)
+        if [words(line) for line in lines[first - 1 : last]] == [words(line) for line in wanted]:
+            return ""
     size = len(wanted)
-    places = [at + 1 for at in range(len(found) - size + 1) if found[at : at + size] == wanted] if size else []
+    places = [at + 1 for at in Runs(lines, words).starts(wanted, 5)] if len(lines) <= LINES else []
     elsewhere = (
-        f" The lines that you expect are at {', '.join(f'{at}-{at + size - 1}' for at in places[:5])}."
-        if places
-        else ""
+        f" The lines that you expect are at {', '.join(f'{at}-{at + size - 1}' for at in places)}." if places else ""
     )
     shown = "\n".join(
         f"{n}\t{lines[n - 1].rstrip(chr(10)).rstrip(chr(13))}" for n in range(first, min(last, first + 60) + 1)
     )
     return f"lines {first}-{last} do not hold what you expect.{elsewhere} They hold:\n{shown}"
-
-
-def _words(line: str) -> str:
-    return " ".join(line.split())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from swarm.tools.editing.runs import Runs, words
+
 BOM = "\ufeff"
 PLACES = 50  # counted at most
 
@@ -31,38 +33,44 @@ def exact(text: str, search: str) -> list[Span]:
     return []
 
 
-def same_lines(text: str, search: str) -> list[Span]:
+class Lines:
+    """The lines of a text, as often searched as need be: each way of comparing looks at them once."""
+
+    def __init__(self, text: str) -> None:
+        self._starts, self._lines = lines_of(text)
+        self._filled = [at for at, line in enumerate(self._lines) if line.strip()]
+        self._runs: dict[tuple[Callable[[str], str], bool], Runs] = {}
+
+    def find(self, search: str, key: Callable[[str], str], *, blank: bool = True) -> list[Span]:
+        """Runs of whole lines that equal the search under ``key``; the last line's own line end stays outside the span.
+
+        Without ``blank`` lines that hold nothing are passed over on both sides.
+        """
+        given = [line for line in search.strip("\n").split("\n") if blank or line.strip()]
+        looked: Sequence[int] = range(len(self._lines)) if blank else self._filled
+        if (key, blank) not in self._runs:
+            self._runs[key, blank] = Runs((self._lines[at] for at in looked), key)
+        starts = self._runs[key, blank].starts(given, PLACES)
+        return [self._span(given, looked[first], looked[first + len(given) - 1]) for first in starts]
+
+    def _span(self, given: Sequence[str], top: int, last: int) -> Span:
+        end = self._starts[last] + len(self._lines[last].rstrip("\r"))
+        return Span(self._starts[top], end, (_indent(given), _indent(self._lines[top : last + 1])))
+
+
+def same_lines(lines: Lines, search: str) -> list[Span]:
     """Whole lines that are the same but for blanks at their ends."""
-    return _windows(text, search, str.rstrip)
+    return lines.find(search, str.rstrip)
 
 
-def same_words(text: str, search: str) -> list[Span]:
+def same_words(lines: Lines, search: str) -> list[Span]:
     """Whole lines that are the same but for indentation and other blanks."""
-    return _windows(text, search, lambda line: " ".join(line.split()))
+    return lines.find(search, words)
 
 
-def same_but_blank(text: str, search: str) -> list[Span]:
+def same_but_blank(lines: Lines, search: str) -> list[Span]:
     """As `same_words`, with any number of blank lines between."""
-    return _windows(text, search, lambda line: " ".join(line.split()), blank=False)
-
-
-def _windows(text: str, search: str, key: Callable[[str], str], *, blank: bool = True) -> list[Span]:
-    """Runs of whole lines that equal the search under ``key``; the last line's own line end stays outside the span.
-
-    Without ``blank`` lines that hold nothing are passed over on both sides.
-    """
-    given = [line for line in search.strip("\n").split("\n") if blank or line.strip()]
-    wanted = [key(line) for line in given]
-    starts, lines = lines_of(text)
-    looked = [at for at, line in enumerate(lines) if blank or line.strip()]
-    keys = [key(lines[at]) for at in looked]
-    spans = []
-    for first in range(len(keys) - len(wanted) + 1):
-        if keys[first] == wanted[0] and keys[first : first + len(wanted)] == wanted:
-            top, last = looked[first], looked[first + len(wanted) - 1]
-            end = starts[last] + len(lines[last].rstrip("\r"))
-            spans.append(Span(starts[top], end, (_indent(given), _indent(lines[top : last + 1]))))
-    return spans
+    return lines.find(search, words, blank=False)
 
 
 def lines_of(text: str) -> tuple[list[int], list[str]]:

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.tools.editing.edit import Edited, Missed, replace, replace_all
+from swarm.tools.editing.runs import LINES as MOST
+from swarm.tools.editing.runs import Runs
 
 
 def edited(data: bytes, search: str, new: str) -> bytes:
@@ -157,6 +159,40 @@ def test_every_exact_place_is_replaced_when_asked() -> None:
     assert (result.count, result.first) == (3, 1)
     assert isinstance(replace_all(b"a\n", "b", "c"), Missed)
     assert isinstance(replace_all(b"a\n", "", "c"), Missed)
+
+
+def test_line_ends_stay_where_every_place_is_replaced() -> None:
+    def made(data: bytes, search: str, new: str) -> bytes:
+        result = replace_all(data, search, new)
+        assert isinstance(result, Edited)
+        return result.data
+
+    assert made(b"x\r\nx\r\n", "x", "z\nw") == b"z\r\nw\r\nz\r\nw\r\n"
+    assert made(b"x\r\ny\nx\ny\r\n", "x\ny", "z\nw") == b"z\r\nw\nz\nw\r\n"
+    assert made(b"a.b a.b axb", "a.b", "\\1") == b"\\1 \\1 axb"
+
+
+def test_replacing_every_place_makes_no_endless_file() -> None:
+    result = replace_all(b"x" * 100_000, "x", "y" * 1000)
+    assert isinstance(result, Missed)
+    assert "100000 times" in result.reason
+
+
+def test_lines_that_are_all_alike_are_searched_in_a_moment() -> None:
+    lines = Runs(["pass"] * 60_000, str)
+    assert lines.starts(["pass"] * 30_000 + ["nope"], 50) == []
+    assert lines.starts(["pass"] * 3, 2) == [0, 1]
+    assert lines.there(["pass"] * 3, 59_997)
+    assert not lines.there(["pass"] * 3, 59_998)
+    mixed = Runs([*["pass"] * 60_000, "nope"], str)
+    assert mixed.starts(["pass"] * 30_000 + ["nope"] * 2, 50) == []
+    assert mixed.starts(["pass"] * 30_000 + ["nope"], 50) == [30_000]
+
+
+def test_more_lines_than_are_compared_are_told_as_such() -> None:
+    data = b"\n" * (MOST + 1) + b"x = 1\n"
+    assert edited(data, "x = 1", "x = 2").endswith(b"\nx = 2\n")
+    assert "too much to search" in missed(data, "  x  =  1", "x = 2")
 
 
 def test_places_without_number_are_refused_in_a_moment() -> None:

@@ -99,3 +99,10 @@ def test_bytes_outside_the_lines_never_change(data, lines, end, closed) -> None:
 )
 def test_any_input_is_edited_or_refused_but_never_breaks(data, first, last, new, expect) -> None:
     assert isinstance(replace_lines(data, first, max(last, first - 1), new, expect), Edited | Missed)
+
+
+def test_numbers_that_the_lines_begin_with_are_their_own() -> None:
+    data = b"1\tfoo\n2\tbar\n"
+    assert edited(data, 1, 2, "1\tq\n2\tr", expect="1\tfoo\n2\tbar") == b"1\tq\n2\tr\n"
+    assert edited(data, 1, 2, "1\t1\tq\n2\t2\tr", expect="1\t1\tfoo\n2\t2\tbar") == b"1\tq\n2\tr\n"
+    assert edited(b"a\nb\n", 2, 2, "2\tB") == b"a\nB\n"

@@ -111,6 +111,11 @@ def test_a_file_is_written_over_only_where_all_of_it_is_known(old, shown, told: 
         "# ...existing code...",
         "    // existing implementation unchanged",
         "\u2026 remaining lines as before",
+        "# (rest of the file unchanged)",
+        "# Rest of the class is the same as before.",
+        "// ... keep the rest ...",
+        "# other functions remain unchanged...",
+        "{/* ... existing code ... */}",
     ],
 )
 def test_a_line_that_stands_for_others_is_found(line: str) -> None:
@@ -132,6 +137,12 @@ def test_a_line_that_stands_for_others_is_found(line: str) -> None:
         "x = [1, 2, ...]",
         "// Remaining bytes are padding",
         "# keep the previous value",
+        "# existing file remains untouched on error",
+        "// Other methods here are virtual",
+        "# unchanged file stays in the cache",
+        "# ...the rest of the arguments are ignored",
+        "# The rest of the file is the same as in v1",
+        "# remaining lines are here because of the header",
     ],
 )
 def test_a_line_that_is_code_or_prose_is_not_taken_for_one(line: str) -> None:

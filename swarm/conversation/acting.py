@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pool.types import Message
 from sandbox.errors import SandboxPathError
 from swarm import prompts
-from swarm.conversation import progress
+from swarm.conversation import events, progress
 from swarm.conversation.asking import GaveUpError
-from swarm.conversation.progress import Event, Silence, Stuck
+from swarm.conversation.events import Event, Silence
+from swarm.conversation.progress import Stuck
 from swarm.conversation.talk import Talk
 from swarm.evidence import is_test_file
+from swarm.recording import fingerprint
 from swarm.speech.calls import Broken, Call, Turn
 from swarm.speech.told import nudge
 from swarm.tools.kit import Result, Toolkit
@@ -25,6 +27,7 @@ from swarm.work import Work
 MOST = 24  # calls of one answer that are run
 _LOOKING = {"view", "grep", "glob", "repo_map", "task_list", "ask"}
 _EDITING = {"edit", "edit_lines", "write", "apply_patch"}
+_NOTHING = fingerprint(b"")
 _SILENCES: dict[str, Silence] = {"words": "words", "cut": "words", "thought": "reasoning", "nothing": "empty"}
 
 
@@ -58,7 +61,7 @@ async def act(work: Work, talk: Talk, kit: Toolkit, turn: Turn) -> Done | None:
 async def _nudge(talk: Talk, turn: Turn) -> None:
     """Tell a model that called nothing what is wanted of it. Raises GaveUpError once that was of no use."""
     silence = _SILENCES.get(turn.said, "words")
-    event = progress.silent(talk.turn, silence, turn.message.content)
+    event = events.silent(talk.turn, silence, turn.message.content)
     over = progress.stuck(talk.progress.after(event))
     async with talk.noticing() as (left, kept):
         message = Message(
@@ -121,14 +124,24 @@ async def _tell(work: Work, talk: Talk, call: Call | Broken, result: Result, *, 
 
 def _event(talk: Talk, call: Call | Broken, result: Result) -> Event | None:
     if isinstance(call, Broken):
-        return progress.silent(talk.turn, "broken", _last_words(talk))
+        return events.silent(talk.turn, "broken", _last_words(talk))
     change = result.kind == "edit" and result.ok
-    event = progress.called(talk.turn, call.name, call.arguments, result.text, ok=result.ok, change=change)
+    event = events.called(talk.turn, call.name, call.arguments, result.text, ok=result.ok, change=change)
+    if change:
+        event = events.left(event, result.data.get("shown"))
+    if _mute(result):
+        event = events.mute(event)
     if call.name != "run_tests":
         return event
     tests = result.data.get("tests", {})
     names = [f"{tests.get('only', '')} {name}" for name in tests.get("failed", ())]
-    return progress.tested(event, names, result.text, passed=result.ok)
+    return events.tested(event, names, result.text, passed=result.ok)
+
+
+def _mute(result: Result) -> bool:
+    """Whether a command failed by its exit code alone, without a word."""
+    killed = result.data.get("timed_out") or result.data.get("out_of_memory")
+    return not result.ok and not killed and result.data.get("output") == _NOTHING
 
 
 def _last_words(talk: Talk) -> str:

@@ -12,8 +12,9 @@ from pool.types import Message, ToolSpec, Traits
 from swarm import history, prompts, recording
 from swarm.budgets.notices import told_before
 from swarm.conversation import lessons, progress, room
+from swarm.conversation.events import Event
 from swarm.conversation.lessons import Trail
-from swarm.conversation.progress import EVENT, Event, Progress
+from swarm.conversation.progress import EVENT, Progress
 from swarm.conversation.scene import Scene, scene
 from swarm.sizes import is_small
 from swarm.speech.form import Form, choose

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from pool.testing import call
 from pool.types import Choice, ToolCall, Traits
 from swarm.conversation.acting import MOST
 from swarm.conversation.asking import GaveUpError
+from swarm.recording import fingerprint
 from swarm.speech.calls import Said
 from swarm.speech.form import Form
 from swarm.speech.told import nudge
@@ -119,6 +122,33 @@ async def test_a_hint_is_specific_and_journaled_and_told_to_whoever_chooses_the_
     assert [hint["count"] for hint in hints] == [3, 4, 5, 6]
     assert "same call 3 times" in talk.messages[7].content
     assert at.notes == [("t1.1", True)] * 4
+
+
+async def test_commands_that_fail_without_a_word_are_no_circle(bench: OpenBench) -> None:
+    silent = Result(
+        "[exit code 1, 0.0 s]\n(no output)", kind="command", data={"output": fingerprint(b"")}, changed=True, ok=False
+    )
+    names = iter("abcdefghij")
+    at = bench(lambda _: call("shell", command=f"grep -rn {next(names)} ."), traits=Traits(native=True))
+    talk, kit = await at.begin(), Scripted(lambda _name, _arguments: silent)
+    for _ in range(10):
+        await at.turn(talk, kit)
+    assert not [step for step in at.steps if "stuck" in step.data]
+
+
+async def test_a_file_that_is_written_to_and_fro_ends_the_attempt(bench: OpenBench) -> None:
+    texts = iter("abababab")
+    at = bench(lambda _: call("write", path="a.py", content=next(texts)), traits=Traits(native=True))
+
+    def write(_name: str, given: Mapping[str, Any]) -> Result:
+        shown = {"path": "a.py", "digest": given["content"]}
+        return Result("written", kind="edit", data={"path": "a.py", "shown": shown}, changed=True)
+
+    talk, kit = await at.begin(), Scripted(write)
+    for _ in range(5):
+        await at.turn(talk, kit)
+    with pytest.raises(GaveUpError, match="undoing"):
+        await at.turn(talk, kit)
 
 
 async def test_a_restart_goes_on_counting_circles(bench: OpenBench) -> None:

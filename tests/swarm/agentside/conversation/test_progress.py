@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swarm.conversation import events as happened
 from swarm.conversation import progress
-from swarm.conversation.progress import LIMITS, WINDOW, Event, Progress, called, silent, stuck
+from swarm.conversation.events import Event, Silence, called, silent
+from swarm.conversation.progress import LIMITS, WINDOW, Progress, stuck
 from swarm.types import Step
 
 
@@ -27,7 +29,7 @@ def edit(search: str, replace: str, *, path: str = "a.py", turn: int = 1) -> Eve
 
 
 def run(text: str, *, failed: tuple[str, ...] = (), passed: bool = False) -> Event:
-    return progress.tested(call("run_tests", text, ok=passed), failed, text, passed=passed)
+    return happened.tested(call("run_tests", text, ok=passed), failed, text, passed=passed)
 
 
 def test_nothing_is_said_of_an_agent_that_looks_around() -> None:
@@ -130,7 +132,7 @@ def test_passing_tests_are_no_standstill() -> None:
 
 
 @pytest.mark.parametrize(("kind", "most"), [("words", 6), ("broken", 6), ("reasoning", 6), ("empty", 5)])
-def test_each_kind_of_answer_without_a_call_has_its_own_end(kind: progress.Silence, most: int) -> None:
+def test_each_kind_of_answer_without_a_call_has_its_own_end(kind: Silence, most: int) -> None:
     for count in range(1, most + 1):
         found = stuck(after(*(silent(turn, kind, "x" * turn) for turn in range(count))))
         assert found is not None
@@ -138,13 +140,13 @@ def test_each_kind_of_answer_without_a_call_has_its_own_end(kind: progress.Silen
 
 
 @pytest.mark.parametrize("kind", ["words", "broken"])
-def test_the_same_answer_word_for_word_ends_sooner(kind: progress.Silence) -> None:
+def test_the_same_answer_word_for_word_ends_sooner(kind: Silence) -> None:
     found = [stuck(after(*(silent(turn, kind, "I would call a tool.") for turn in range(n)))) for n in range(1, 5)]
     assert [one is not None and one.over for one in found] == [False, False, False, True]
 
 
 def test_mixed_silence_ends_as_well() -> None:
-    kinds: tuple[progress.Silence, ...] = ("words", "reasoning", "empty", "words", "broken", "words")
+    kinds: tuple[Silence, ...] = ("words", "reasoning", "empty", "words", "broken", "words")
     found = stuck(after(*(silent(turn, kind, kind * turn) for turn, kind in enumerate(kinds))))
     assert found is not None
     assert found.over
@@ -179,3 +181,99 @@ def test_every_cycle_of_up_to_two_steps_ends(shift: int, length: int) -> None:
 
 def test_each_pattern_is_told_before_it_is_over() -> None:
     assert all(hint < end for hint, end in LIMITS.values())
+
+
+def worst(*happening: Event) -> tuple[str, bool] | None:
+    """The worst pattern that was seen on the way, and whether it was over."""
+    found = [stuck(after(*happening[:n])) for n in range(1, len(happening) + 1)]
+    return max(((one.pattern, one.over) for one in found if one), key=lambda one: one[1], default=None)
+
+
+def test_a_poll_whose_count_grows_is_patiently_waited_for() -> None:
+    polls = [call(command="make -q; tail -1 log", text=f"[exit code 0, 0.1 s]\nCompiling {n} of 90") for n in range(50)]
+    assert worst(*polls[:11]) is None
+    assert worst(*polls[:39]) == ("poll", False)
+    assert worst(*polls) == ("poll", True), "one without end is ended all the same"
+
+
+def test_a_poll_that_stands_still_is_a_repetition() -> None:
+    assert worst(*[call(command="tail -1 log", text="Compiling 7 of 90")] * 6) == ("repetition", True)
+
+
+def shell(command: str, text: str = "[exit code 0, 0.0 s]\n(no output)", *, ok: bool = True) -> Event:
+    return call(command=command, text=text, ok=ok)
+
+
+def test_searches_that_find_nothing_are_no_errors_unless_they_are_the_same() -> None:
+    misses = [
+        happened.mute(shell(f"grep -rn {'x' * n} .", "[exit code 1, 0.0 s]\n(no output)", ok=False)) for n in range(12)
+    ]
+    assert worst(*misses) is None
+    assert worst(*misses[:1] * 6)[1]
+
+
+def test_edits_by_the_shell_make_the_same_question_a_new_one() -> None:
+    happening = []
+    for n in range(8):
+        happening += [shell(f"sed -i 's/{n}/{n + 1}/' a.py"), run(f"FAILED {'x' * n}", failed=(f"test_{n}",))]
+    assert worst(*happening) is None
+
+
+def test_tests_that_stand_still_over_edits_by_the_shell_are_told() -> None:
+    happening = []
+    for n in range(10):
+        happening += [shell(f"sed -i 's/{n}/{n + 1}/' a.py"), run("FAILED", failed=("test_a",))]
+    assert worst(*happening[:12]) == ("tests", False)
+    assert worst(*happening) == ("tests", True)
+
+
+def test_commands_that_only_look_make_no_question_a_new_one() -> None:
+    happening = []
+    for n in range(6):
+        happening += [shell(f"cat a{'x' * n}", "x" * n), run("FAILED", failed=("test_a",))]
+    assert worst(*happening) == ("repetition", True)
+
+
+def test_commands_that_change_something_and_fail_alike_are_given_twice_the_patience() -> None:
+    tries = [shell(f"sed -i 's/{n}/{n + 1}/' a.py; make", "make: no rule", ok=False) for n in range(12)]
+    assert worst(*tries[:5]) is None
+    assert worst(*tries[:11]) == ("error", False)
+    assert worst(*tries) == ("error", True)
+
+
+@pytest.mark.parametrize("length", range(1, 7))
+@pytest.mark.parametrize("name", ["ls", "make"])
+def test_every_circle_of_up_to_six_steps_ends(length: int, name: str) -> None:
+    steps = [shell(f"{name} {'c' * n}", "r" * n) for n in range(length)]
+    assert worst(*(steps * WINDOW)[: WINDOW * 2])[1]
+
+
+def test_a_circle_whose_results_move_is_none() -> None:
+    assert worst(*(shell(f"ls {'c' * (n % 4)}", "x" * n) for n in range(WINDOW * 2))) is None
+
+
+def wrote(state: str, *, path: str = "a.py") -> Event:
+    event = call("write", f"wrote {state}", change=True, path=path, content=state)
+    return happened.left(event, {"path": path, "digest": state})
+
+
+def test_files_that_come_back_to_an_earlier_state_are_told_whatever_is_done_between() -> None:
+    happening = []
+    for n in range(6):
+        happening += [wrote("one" if n % 2 else "two"), shell(f"cat {'a' * n}", "x" * n)]
+    assert worst(*happening[:5]) is None, "one step back is no circle"
+    assert worst(*happening[:9]) == ("undoing", False)
+    assert worst(*happening) == ("undoing", True)
+
+
+def test_files_that_are_written_in_turn_come_back_to_nothing() -> None:
+    assert worst(*(wrote("same", path=f"{'a' * n}.py") for n in range(12))) is None
+    assert worst(*(wrote(f"{n % 2}{'x' * n}") for n in range(12))) is None
+
+
+def test_plans_without_deeds_end() -> None:
+    plans = [call("task_list", f"step {'x' * n}", items=f"[ ] {'x' * n}") for n in range(10)]
+    assert worst(*plans[:3]) is None
+    assert worst(*plans) == ("planning", True)
+    deeds = [shell(f"ls {'x' * n}", "x" * n) for n in range(10)]
+    assert worst(*(one for pair in zip(plans, deeds, strict=True) for one in pair)) is None

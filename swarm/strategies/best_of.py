@@ -16,14 +16,13 @@ from swarm.agent import Agent
 from swarm.strategies import ballot, carry, change
 from swarm.strategies.ballot import Vote
 from swarm.strategies.carry import Change, Entry
-from swarm.strategies.parts import Tape, concluded, conclusion_of, of_whole, shared_out, taped
+from swarm.strategies.parts import Tape, concluded, conclusion_of, latest, of_whole, shared_out, taped
 from swarm.strategies.trial import UNKNOWN, tests_of, tried
 from swarm.types import Conclusion, TestRun
 from swarm.work import Strategy, Work, nothing_said
 
 LEFT = "left"
 """``about`` of the note that holds what a try left: its vote, and its change where that is small."""
-_JOURNALED = 400_000  # characters of a change that the journal takes
 _HEAT = (None, 0.7, 0.9, 1.1)  # temperatures; the first try's is the model's own
 
 
@@ -89,7 +88,7 @@ class BestOf:
         known = work.part(name, sandbox=work.sandbox)
         if (kept := _kept_try(known)) is not None:
             if number == 1:
-                taped(known, course.first)
+                taped(replace(known, past=latest(known)), course.first)
             return kept
         if number > 1:
             await course.first.parted.wait()
@@ -136,7 +135,7 @@ class BestOf:
             size=told.size,
         )
         dumped = left.dump()
-        kept = {"change": dumped} if len(dumped["packed"]) <= _JOURNALED else {}
+        kept = {"change": dumped} if len(dumped["packed"]) <= carry.JOURNALED else {}
         words = "passes the tests" if verdict.passed else verdict.reason or "nothing vouches for it"
         await part.record(
             "note", {"text": f"{part.name}: {words}", "about": LEFT, "vote": vote.model_dump(mode="json"), **kept}

@@ -22,6 +22,8 @@ from sandbox.types import GIB, MIB, Command
 
 LIMIT = 64 * MIB
 """Bytes of new content in one change: as for a save."""
+JOURNALED = 400_000
+"""Characters of a packed change that the journal takes."""
 _EXPORT = 16 * GIB  # the sandbox's own disk limit bounds it before
 _UMASK = 0o022  # unpacking leaves these bits away
 _NOISE = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".git")

@@ -75,6 +75,16 @@ def conclusion_of(part: Work) -> Conclusion | None:
     return Conclusion.model_validate(told["conclusion"]) if told else None
 
 
+def latest(part: Work) -> tuple[Step, ...]:
+    """The lines of a part since it began last: what was begun in a fork that is gone is not gone on with."""
+    starts = (
+        number
+        for number, line in enumerate(part.past)
+        if line.data.get("about") == BEGUN and line.data.get("part") == part.name
+    )
+    return part.past[max(starts, default=0) :]
+
+
 def taped(part: Work, tape: Tape) -> Work:
     """The same part, its lines kept on the tape as they are written."""
     tape.lines[:] = part.past

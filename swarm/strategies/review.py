@@ -1,23 +1,36 @@
 """Review and fix: an actor works, a reviewer with fresh eyes finds faults, the actor mends them; a few rounds at most.
 
 The reviewer sees the task, the diff and the test result and nothing of the conversation, so that it judges what was
-done and not what was meant. What it calls a nit costs no round. A round that makes the tests worse is taken back.
+done and not what was meant. What it calls a nit costs no round. Fixes are made in forks, so that one which makes the
+tests worse leaves nothing, whenever the daemon dies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pool.types import Message
 from sandbox.base import Sandbox
+from sandbox.errors import WorkspaceError
 from swarm import history
 from swarm.agent import Agent
 from swarm.errors import BudgetExceededError
 from swarm.strategies import carry, change, findings, tiers
+from swarm.strategies.carry import Change, Entry
 from swarm.strategies.change import Told
 from swarm.strategies.findings import Finding
-from swarm.strategies.parts import Tape, begun, concluded, instructed, of_whole, shared_out, taped
+from swarm.strategies.parts import (
+    Tape,
+    begun,
+    concluded,
+    conclusion_of,
+    instructed,
+    latest,
+    of_whole,
+    shared_out,
+    taped,
+)
 from swarm.strategies.question import ask
 from swarm.strategies.trial import Verdict, beginning, tests_of, tried
 from swarm.types import Conclusion, Step, TestRun
@@ -25,6 +38,9 @@ from swarm.work import Strategy, Work
 
 FIX = "fix"
 """``about`` of the line that tells the actor what the reviewer found."""
+FIXED, TAKEN = "fixed", "taken"
+"""``about`` of the note that tells whether a fix is kept, with its change where that is small, and of the edit that
+brings it into the workspace."""
 _WORKING, _REVIEWING, _FIXING = 0.6, 0.25, 0.7  # of what is left
 _SYSTEM = """\
 You review a change to a repository that somebody else made. You see the task, the diff and the test result. Look for
@@ -82,28 +98,35 @@ class ReviewAndFix:
         async with beginning(work) as first:
             course = _Course(work, first, await tests_of(work, first))
             done = await concluded(taped(shared_out(work, "work", _WORKING), course.tape), self._actor)
-            verdict, told = await self._look(course)
+            verdict, told = await self._look(course, work.sandbox)
             for number in range(1, self._rounds + 1):
-                if done.ending not in {"finished", "limit_hit"} or not told.paths:
+                if done.ending not in {"finished", "limit_hit"}:
                     break
                 faults = await self._review(course, number, told, verdict)
                 if not faults:
                     break
-                fixed, better = await self._fix(course, number, faults, verdict)
-                done = fixed if better else done
-                verdict, told = await self._look(course)
-                if not better:
+                fixed, taken = await self._fix(course, number, faults, verdict)
+                if taken:
+                    verdict, told = await self._look(course, work.sandbox)
+                if not taken or fixed.ending != "finished":
                     break
+                done = fixed
             return of_whole(done, proved=verdict.proved)
 
-    async def _look(self, course: _Course) -> tuple[Verdict, Told]:
-        told = await change.told(course.first, course.work.sandbox)
-        return await tried(course.work, course.base, course.work.sandbox, course.first, told.paths), told
+    async def _look(self, course: _Course, sandbox: Sandbox) -> tuple[Verdict, Told]:
+        told = await change.told(course.first, sandbox)
+        return await tried(course.work, course.base, sandbox, course.first, told.paths), told
 
     async def _review(self, course: _Course, number: int, told: Told, verdict: Verdict) -> tuple[Finding, ...]:
-        """The faults that are worth a round; none where the reviewer's share, or the budget, is spent."""
+        """The faults that are worth a round; none where nothing was changed, or the reviewer's share, or the budget,
+        is spent. What was found in an earlier life is not asked again, nor judged by what the workspace is now."""
         work = course.work
         part = shared_out(work, f"review-{number}", _REVIEWING, tier=self._tier or tiers.strongest(work))
+        if (faults := _found_before(part)) is not None:
+            course.told_before += faults
+            return faults
+        if not told.paths:
+            return ()
         view = _VIEW.format(task=work.task.request.instructions, diff=told.diff, tests=verdict.told())
         try:
             answer = await ask(part, _SYSTEM, view, findings.SCHEMA)
@@ -114,27 +137,50 @@ class ReviewAndFix:
         faults = findings.worth_a_round(found or (), course.told_before, told.paths)
         course.told_before += faults
         words = f"{len(found)} findings, {len(faults)} to mend" if found is not None else "an answer that says nothing"
-        kept = [one.model_dump() for one in found or ()]
-        await part.record("note", {"text": f"{part.name}: {words}", "about": "findings", "findings": kept})
+        kept, mend = ([one.model_dump() for one in some] for some in (found or (), faults))
+        note = {"text": f"{part.name}: {words}", "about": "findings", "findings": kept, "faults": mend}
+        await part.record("note", note)
         return faults
 
     async def _fix(
         self, course: _Course, number: int, faults: Sequence[Finding], before: Verdict
     ) -> tuple[Conclusion, bool]:
-        """Have the faults mended; how that ended, and whether it is kept: what makes the tests worse is not."""
-        work = course.work
-        async with work.sandbox.fork() as good:
-            part = shared_out(work, f"fix-{number}", _FIXING)
-            done = await concluded(await self._spoken(course, part, faults), self._actor)
-            verdict, _ = await self._look(course)
-            if not (before.passed and not verdict.passed):
-                return done, done.ending == "finished"
-            back = await carry.change(good, await carry.index(work.sandbox))
-            await carry.apply(work.sandbox, back)
-            text = f"{part.name}: taken back, since the tests passed before: {verdict.reason}"
-            await work.record("edit", {"path": next(iter(back.paths), ""), "text": text, "changed": True})
+        """Have the faults mended in a fork; how that ended, and whether it was taken over: what makes the tests worse
+        is not. A fix of an earlier life that was not taken, nor is in the journal, begins anew: its fork is gone."""
+        work, name = course.work, f"fix-{number}"
+        known = work.part(name)
+        if (settled := _settled(work, known)) is not None:
+            await self._spoken(course, replace(known, past=latest(known)), faults)
+            ended, left = settled
+        else:
+            base = await carry.index(work.sandbox)
+            async with work.sandbox.fork() as fork:
+                part = replace(shared_out(work, name, _FIXING, sandbox=fork), past=())
+                ended = await concluded(await self._spoken(course, part, faults), self._actor)
+                left = await self._judged(course, part, base, before)
+        if left is not None and left.work:
+            await carry.apply(work.sandbox, left)
+            told = {"path": left.work[0], "text": ", ".join(left.work[:20]), "about": TAKEN, "of": known.name}
+            await work.record("edit", {**told, "changed": True})
             await work.save()
-        return done, False
+        return ended, left is not None
+
+    async def _judged(self, course: _Course, part: Work, base: Mapping[str, Entry], before: Verdict) -> Change | None:
+        """A fix's change; None where it is not worth taking."""
+        try:
+            left = await carry.change(part.sandbox, base)
+        except WorkspaceError as error:
+            await part.record("note", {"text": f"{part.name}: left out: {error}", "about": FIXED, "kept": False})
+            return None
+        verdict = (await self._look(course, part.sandbox))[0] if left.work else before
+        if before.passed and not verdict.passed:
+            text = f"{part.name}: left out, since the tests passed before: {verdict.reason}"
+            await part.record("note", {"text": text, "about": FIXED, "kept": False})
+            return None
+        dumped = left.dump()
+        kept = {"change": dumped} if len(dumped["packed"]) <= carry.JOURNALED else {}
+        await part.record("note", {"text": f"{part.name}: kept", "about": FIXED, "kept": True, **kept})
+        return left
 
     async def _spoken(self, course: _Course, part: Work, faults: Sequence[Finding]) -> Work:
         """The part that mends: the actor's own conversation goes on; a strategy without one is told the task anew."""
@@ -154,3 +200,28 @@ class ReviewAndFix:
         )
         course.talking = part.name
         return taped(replace(part, past=(*before, *part.past, *new)), course.tape)
+
+
+def _found_before(part: Work) -> tuple[Finding, ...] | None:
+    """The faults that an earlier life found worth a round; None where it was not reviewed then."""
+    told = next((line.data for line in part.past if "faults" in line.data), None)
+    return None if told is None else tuple(Finding.model_validate(one) for one in told["faults"])
+
+
+def _settled(work: Work, part: Work) -> tuple[Conclusion, Change | None] | None:
+    """How a fix of an earlier life ended, with its change unless it was left out; None where it has to be made anew."""
+    lines = latest(part)
+    told = next((line.data for line in lines if line.data.get("about") == FIXED), None)
+    ended = conclusion_of(replace(part, past=lines))
+    if told is None or ended is None:
+        return None
+    if not told["kept"]:
+        return ended, None
+    if _taken(work, part.name):
+        return ended, Change()
+    return (ended, Change.load(told["change"])) if "change" in told else None
+
+
+def _taken(work: Work, name: str) -> bool:
+    """Whether the workspace holds a fix's change already."""
+    return any(line.data.get("about") == TAKEN and line.data.get("of") == name for line in work.past)

@@ -10,6 +10,7 @@ import pytest
 
 from pool.testing import call
 from pool.types import ChatRequest, Traits
+from sandbox.types import Command
 from swarm.agent import Agent
 from swarm.strategies.findings import Finding, read, worth_a_round
 from swarm.strategies.review import ReviewAndFix
@@ -97,7 +98,7 @@ async def test_a_fix_that_breaks_the_tests_is_taken_back(desk) -> None:
     done = await ReviewAndFix(Actor("return 1", "return 5")).work(at.work)
     assert at.text("m.py") == "def one():\n    return 1\n"
     assert done.title == "done 1"
-    assert any("taken back" in str(edit.get("text")) for edit in at.kinds("edit"))
+    assert any("left out, since the tests passed before" in str(note.get("text")) for note in at.kinds("note"))
 
 
 @pytest.mark.slow
@@ -160,6 +161,47 @@ async def test_a_review_that_was_paid_for_is_not_asked_again_after_a_crash(desk)
     past = tuple(at.steps)
     done = await ReviewAndFix(Actor()).work(replace(again.work, past=past))
     assert done.title == "done 1"
+
+
+class DaemonDiedError(Exception):
+    """Ends the life of an attempt."""
+
+
+class Mortal(Actor):
+    """Writes its text, as `Actor` does, and dies with the daemon the first time that it writes "return 5"."""
+
+    async def work(self, work: Work) -> Conclusion:
+        done = await super().work(work)
+        if self.texts[len(self.asked) - 1] == "return 5" and len(self.asked) == 2:
+            raise DaemonDiedError
+        return done
+
+
+async def test_a_fix_that_breaks_the_tests_leaves_nothing_after_a_crash_either(desk) -> None:
+    at = await desk(FILES, [said(FAULT)], test_command=TESTS)
+    actor = Mortal("return 1", "return 5", "return 5")
+    with pytest.raises(DaemonDiedError):
+        await ReviewAndFix(actor).work(at.work)
+    assert at.text("m.py") == "def one():\n    return 1\n"
+    done = await ReviewAndFix(actor).work(replace(at.work, past=tuple(at.steps)))
+    assert (done.title, len(actor.asked), len(at.pool.requests)) == ("done 1", 3, 1)
+    assert at.text("m.py") == "def one():\n    return 1\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("until", ["fixed", "taken"])
+async def test_a_fix_that_ended_before_a_crash_is_not_made_again(desk, until: str) -> None:
+    at = await desk(FILES, [said(FAULT), said()], test_command=TESTS)
+    await ReviewAndFix(Actor("return 1", "return 1 + x")).work(at.work)
+    cut = next(number for number, line in enumerate(at.steps) if line.data.get("about") == until) + 1
+    left = "return 1" if until == "fixed" else "return 1 + x"
+    again = await desk(FILES, [said()], test_command=TESTS)
+    for words in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm base"):
+        await again.sandbox.run(Command(argv=("git", *words.split())))
+    (again.sandbox.work / "m.py").write_text(f"def one():\n    {left}\n")
+    done = await ReviewAndFix(Actor()).work(replace(again.work, past=tuple(at.steps[:cut])))
+    assert (done.title, again.text("m.py")) == ("done 2", "def one():\n    return 1 + x\n")
+    assert [request.session for request in again.pool.requests] == ["t1.1~review-2"]
 
 
 def test_findings_are_read_out_of_whatever_surrounds_them() -> None:

@@ -434,9 +434,7 @@ async def test_the_traits_of_a_tier_are_what_all_of_its_living_endpoints_were_se
         assert not found.forced
         await b.stop()
         await until(lambda: status(pool, "b").state == "down")
-        assert await pool.traits("small") == found.model_copy(
-            update={"window": 8192, "native": True, "forced": True}
-        )
+        assert await pool.traits("small") == found.model_copy(update={"window": 8192, "native": True, "forced": True})
 
 
 async def test_a_call_is_demanded_of_endpoints_that_were_seen_to_make_one_then() -> None:

@@ -69,7 +69,7 @@ def test_the_first_tier_is_the_default_unless_one_is_configured() -> None:
         ({"strategy": "agnet"}, "no strategy", "agent"),
         ({"strategy": "guess"}, "no strategy", "cli:aider"),
         ({"strategy": "cli:aidre"}, 'no agent "aidre"', 'did you mean "aider"?'),
-        ({"strategy": "cli:zebra"}, 'no agent "zebra"', "known are: mini-swe-agent, aider, codex; another one"),
+        ({"strategy": "cli:zebra"}, 'no agent "zebra"', "known are: mini-swe-agent, aider, codex, "),
         ({"tier": "larg"}, "no endpoint serves", "large"),
         ({"repository": "other"}, "no test command", "--test"),
         ({"paths": ("../etc/passwd",)}, "not inside", "relative"),

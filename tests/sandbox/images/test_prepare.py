@@ -174,7 +174,7 @@ async def test_what_counts_makes_a_setup_run_anew_and_nothing_else_does(house: H
 
 async def test_a_setup_with_inputs_sees_those_alone_so_no_other_file_decides_what_is_kept(house: House) -> None:
     preparer = house.preparer()
-    done = setup("find . -type f | sort >seen; date -r requirements.txt +%Y >>seen", inputs=("req*", "pkg/*"))
+    done = setup(": >seen; find . -type f | sort >seen; date -r requirements.txt +%Y >>seen", inputs=("req*", "pkg/*"))
     for files in (FILES | {".npmrc": "script-shell=/evil", "setup.py": "evil"}, FILES):
         async with preparer.open(SPEC, checkout(files), done, GROUND) as prepared:
             assert await prepared.sandbox.read("seen") == b"./pkg/mod.py\n./requirements.txt\n./seen\n1980\n"

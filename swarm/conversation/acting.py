@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pool.types import Message
-from sandbox.errors import SandboxPathError
 from swarm import prompts
 from swarm.conversation import events, progress
 from swarm.conversation.asking import GaveUpError
 from swarm.conversation.events import Event, Silence
+from swarm.conversation.measures import EDITING, minded
 from swarm.conversation.progress import Stuck
 from swarm.conversation.talk import Talk
-from swarm.evidence import is_test_file
 from swarm.recording import fingerprint
 from swarm.speech.calls import Broken, Call, Turn
 from swarm.speech.told import nudge
@@ -26,7 +25,6 @@ from swarm.work import Work
 
 MOST = 24  # calls of one answer that are run
 _LOOKING = {"view", "grep", "glob", "repo_map", "task_list", "ask"}
-_EDITING = {"edit", "edit_lines", "write", "apply_patch"}
 _NOTHING = fingerprint(b"")
 _SILENCES: dict[str, Silence] = {"words": "words", "cut": "words", "thought": "reasoning", "nothing": "empty"}
 
@@ -51,7 +49,7 @@ async def act(work: Work, talk: Talk, kit: Toolkit, turn: Turn) -> Done | None:
         result = held or await _run(work, talk, kit, call, alone=len(turn.calls) == 1)
         failed = failed or not result.ok
         await _tell(work, talk, call, result, due=call is turn.calls[-1], ran=held is None)
-        if isinstance(call, Broken) or (not result.ok and call.name in _EDITING):
+        if isinstance(call, Broken) or (not result.ok and call.name in EDITING):
             missed.append(str(call.arguments.get("path", "")) if isinstance(call, Call) else "")
         if result.finish is not None or result.ask:
             done = Done(finish=result.finish, ask=result.ask or "")
@@ -92,7 +90,7 @@ def _held_back(call: Call | Broken, missed: list[str], number: int, *, over: boo
     if not missed or call.name in _LOOKING:
         return None
     path = str(call.arguments.get("path", ""))
-    if call.name in _EDITING and path and path not in missed and "" not in missed:
+    if call.name in EDITING and path and path not in missed and "" not in missed:
         return None
     return Result("not run: a call before it in the same answer failed. Mend that first.", ok=False)
 
@@ -160,8 +158,8 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken, *, alo
     knows of the first, is left to the checks."""
     if isinstance(call, Broken):
         return Result(f"error: {call.reason}", ok=False)
-    if await _is_measure(work, talk, call, alone=alone):
-        return Result(prompts.MEASURE.format(call.arguments["path"]), ok=False)
+    if tests := await minded(talk, call, alone=alone):
+        return Result(prompts.MEASURE.format(", ".join(tests)), ok=False)
     left = max(1.0, work.ledger.seconds_left())
     work.pool.acting(work.attempt, _doing(call))
     result = await kit.run(call.name, call.arguments, seconds=left)
@@ -181,23 +179,6 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken, *, alo
         return result
     told = f"{prompts.UNTESTED}{tests.text}"
     return Result(told, kind="command", data=tests.data, changed=tests.changed, ok=False)
-
-
-async def _is_measure(work: Work, talk: Talk, call: Call, *, alone: bool) -> bool:
-    """Whether a call would change a test that is there, where tests fail that the work is to mend: each is asked once
-    whether it is meant, and is taken to be where it comes again as an answer of its own. Small models rather change
-    what is expected than what is wrong."""
-    path = str(call.arguments.get("path", ""))
-    insists = path in talk.minded and alone
-    known = call.name in _EDITING and path and not insists and talk.failing
-    if not known or work.task.request.changes_tests or not is_test_file(path, work.test_command or ""):
-        return False
-    try:
-        await work.sandbox.read(path, limit=1)
-    except SandboxPathError:
-        return False  # a new one, or none: the tool will tell
-    talk.minded.add(path)
-    return True
 
 
 def _doing(call: Call) -> str:

@@ -177,6 +177,7 @@ async def test_a_time_out_kills_the_whole_group(backend: SandboxBackend, process
         assert (await box.run(sh("echo alive"))).text == "alive\n"
 
 
+@pytest.mark.slow
 async def test_a_command_without_a_limit_of_its_own_gets_the_sandboxs(backend: SandboxBackend) -> None:
     limits = SPEC.limits.model_copy(update={"wall": 1.0})
     async with backend.open(SandboxSpec(limits=limits)) as box:
@@ -240,6 +241,7 @@ async def test_endless_output_is_drained_until_the_time_is_over(backend: Sandbox
         assert outcome.cut > 100_000
 
 
+@pytest.mark.slow
 async def test_a_command_whose_output_is_cut_goes_on_being_heard_while_it_prints(backend: SandboxBackend) -> None:
     """What watches for a standstill has nothing else to go by: past its head, output comes at the end."""
     heard: list[tuple[float, bytes]] = []

@@ -61,6 +61,7 @@ async def test_nobody_there_measures_nothing() -> None:
     assert await closes_after(EndpointConfig(name="a", url="http://127.0.0.1:9"), 0.1) is None
 
 
+@pytest.mark.slow
 async def test_check_up_names_what_is_missing_and_who_is_dead() -> None:
     async with pretend_vllm(details=False, tools="refused", window=1500) as one:
         pool = PoolConfig(

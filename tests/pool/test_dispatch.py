@@ -767,6 +767,7 @@ async def test_end_of_a_cooling_is_seen_without_any_event() -> None:
     assert lease.waited < 0.5
 
 
+@pytest.mark.slow
 def test_cost_of_a_turn_does_not_grow_with_the_number_of_sessions() -> None:
     """Crashes above a thousand requests at a time, state without bounds: vllm-project/production-stack#448, #687."""
 

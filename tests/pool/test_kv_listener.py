@@ -76,6 +76,7 @@ async def heard(
 @pytest.mark.parametrize(
     "settings", [KvEvents(), KvEvents(shape="array", hashes="int", topic="kv")], ids=["new", "old"]
 )
+@pytest.mark.slow
 async def test_view_follows_what_is_stored_and_evicted(settings: KvEvents) -> None:
     async with heard(settings) as (server, _, listener):
         await ask(server, "a")

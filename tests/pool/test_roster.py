@@ -185,6 +185,7 @@ async def test_new_configuration_touches_only_what_differs() -> None:
         assert list(made.members) == ["d"]
 
 
+@pytest.mark.slow
 async def test_canaries_are_asked_in_the_background_after_joining_and_once() -> None:
     async with pretend_vllm() as server, roster(server) as made:
         await until(lambda: made.members["a"].native_tools is True)

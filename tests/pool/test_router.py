@@ -128,6 +128,7 @@ async def test_endpoint_that_dies_mid_run_is_replaced_and_no_request_is_lost() -
         await until(lambda: "nobody listens" in status(pool, "a").last_error)
 
 
+@pytest.mark.slow
 async def test_other_tier_is_never_reached_in_secret() -> None:
     async with pretend_vllm(lambda _: server_error()) as small, pretend_vllm() as large:
         config = settings(small, retries=3)
@@ -231,6 +232,7 @@ async def test_wedged_engine_is_left_though_its_health_is_good() -> None:
         assert "stands still" in status(pool, "a").last_error or status(pool, "a").state == "up"
 
 
+@pytest.mark.slow
 async def test_slow_answer_is_waited_for_while_the_engine_moves() -> None:
     async with one(Slow(3.5, "slow but sure"), first_byte_timeout=1.2) as (pool, server):
 
@@ -276,6 +278,7 @@ async def test_cancelled_waiter_does_not_swallow_the_place() -> None:
             assert status(pool, "a").in_flight == 0
 
 
+@pytest.mark.slow
 async def test_client_is_never_the_cap() -> None:
     async with pretend_vllm() as server:
         server.hold()
@@ -295,6 +298,7 @@ async def test_session_sticks_to_its_endpoint() -> None:
         assert all(len(home) == 1 for home in homes.values())
 
 
+@pytest.mark.slow
 async def test_session_moves_when_its_endpoint_dies_and_then_stays() -> None:
     async with two() as (pool, a, _):
         assert (await pool.chat(long_turn("s"))).endpoint == "a"

@@ -28,6 +28,7 @@ async def test_output_over_the_cap_is_dropped_and_blocks_nobody() -> None:
     assert (ended.output, ended.exit_code) == (b"first\n", 4)
 
 
+@pytest.mark.slow
 async def test_a_process_in_a_session_of_its_own_that_holds_the_output_does_not_hold_us() -> None:
     began = time.monotonic()
     assert (await sh("setsid sleep 30 & echo done")).output == b"done\n"

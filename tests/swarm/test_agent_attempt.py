@@ -58,6 +58,7 @@ def inside(bench: Any) -> Open:
     return opened
 
 
+@pytest.mark.slow
 async def test_change_of_an_agent_is_checked_and_delivered(bench: Any, inside: Open, name: str) -> None:
     async with inside(f"{ASK} && {MEND} && echo mended") as server, bench.open():
         await bench.submit(name, strategy="cli:fake")
@@ -68,6 +69,7 @@ async def test_change_of_an_agent_is_checked_and_delivered(bench: Any, inside: O
         assert [sandbox.spec.network for sandbox in bench.backend.opened] == ["model", "none", "none"]
 
 
+@pytest.mark.slow
 async def test_agent_that_needs_tool_calls_of_endpoints_that_make_none_is_stopped_early_and_told_why(
     bench: Any, inside: Open, name: str
 ) -> None:

@@ -45,6 +45,7 @@ def seen(folder):
     return see
 
 
+@pytest.mark.slow
 def test_a_working_broker_is_told_so(seen, folder):
     failed, lines = seen()
     assert not failed

@@ -223,6 +223,7 @@ def test_hostile_titles_logins_and_numbers_end_in_a_reason_and_stop_nobody_else(
     assert second.issue == 2
 
 
+@pytest.mark.slow
 def test_ten_thousand_comments_cost_one_question_per_person_and_hide_nobody(world: Any) -> None:
     world.tracker.most = 5000
     world.tracker.issue(1)

@@ -143,6 +143,7 @@ def test_a_detector_is_only_left_out_where_it_could_find_nothing():
     assert {type(detector).__name__ for detector, needs in detectors() if needs} == set(SIGNS)
 
 
+@pytest.mark.slow
 def test_what_is_not_looked_at_is_told(scanner):
     """The keyword detector alone takes half a second for 2,300 characters of `api_key`."""
     scan = scanner.begin(Policy())

@@ -261,6 +261,7 @@ def test_a_comment_that_the_forge_did_not_take_is_written_again(yard: Yard) -> N
 # --- the way of a wish, in a whole broker
 
 
+@pytest.mark.slow
 def test_a_label_becomes_an_event_whose_grant_is_good_for_a_pull_request(tmp_path: Path) -> None:
     yard = Yard(tmp_path, intake={"label": "agent"}, follow={"poll_seconds": 1})
     tracker = yard.trackers["web"]

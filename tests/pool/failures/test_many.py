@@ -7,6 +7,8 @@ import itertools
 import tracemalloc
 from dataclasses import replace
 
+import pytest
+
 from pool.breaker import Breaker
 from pool.config import PoolConfig
 from pool.dispatch import Dispatch
@@ -18,6 +20,7 @@ from pool.poison import Failure, Suspects
 from pool.types import Usage
 
 
+@pytest.mark.slow
 async def test_a_session_that_came_once_leaves_little_behind() -> None:
     now, numbers = [0.0], itertools.count()
     dispatch = Dispatch(PoolConfig(), lambda: now[0], Placer(clock=lambda: now[0]))

@@ -132,6 +132,7 @@ async def test_report_and_usage_come_at_the_end_and_agree(gateway: Open) -> None
         assert "swarm" not in whole
 
 
+@pytest.mark.slow
 async def test_signs_of_life_come_while_drafts_are_under_way(gateway: Open) -> None:
     """Without a byte for long, clients and proxies give up (vllm-project/vllm#20520 has what follows)."""
     slow = Slow(0.3, "draft of the small one")

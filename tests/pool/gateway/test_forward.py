@@ -105,6 +105,7 @@ async def test_the_session_reaches_the_server_and_no_key_of_the_client_does(gate
         assert "sk-" not in json.dumps(got) + json.dumps(server.requests[-1].body)
 
 
+@pytest.mark.slow
 async def test_turns_of_an_agent_that_says_nothing_stay_on_one_endpoint(gateway: Open) -> None:
     async with pretend_vllm() as one, pretend_vllm() as two, gateway(one, two) as house:
         for agent in range(6):
@@ -232,6 +233,7 @@ async def test_another_endpoint_answers_where_one_fails(gateway: Open) -> None:
         assert await house.metric("swarm_gateway_retries_total") == len(bad.requests) > 0
 
 
+@pytest.mark.slow
 async def test_200_clients_that_hang_up_leave_no_count_behind(gateway: Open) -> None:
     """vllm-project/router#215: the counter of requests in flight leaked on disconnects, about 400 a day and worker."""
     async with pretend_vllm(lambda _: Slow(0.15, paced(LONG, 0.05))) as server, gateway(server) as house:

@@ -41,6 +41,7 @@ def collected() -> Iterator[Counter[str]]:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.slow
 async def test_answered_request_leaves_nothing_for_the_collector(gateway: Any, stream: bool) -> None:
     async with pretend_vllm() as a, gateway(a) as house:
         await house.chat({"stream": stream})
@@ -52,6 +53,7 @@ async def test_answered_request_leaves_nothing_for_the_collector(gateway: Any, s
         assert found == {}
 
 
+@pytest.mark.slow
 async def test_collector_would_find_a_request_that_was_left() -> None:
     """The test above can fail."""
     with collected() as found:

@@ -82,6 +82,7 @@ def test_any_text_is_taken(text: str, urls: list[str]) -> None:
     assert isinstance(hidden(text, urls), str)
 
 
+@pytest.mark.slow
 async def test_a_client_sees_names_and_reasons_and_the_operator_addresses_as_well(
     gateway: Open, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,6 +82,7 @@ async def test_the_parts_of_one_answer_keep_to_their_sessions() -> None:
     assert asked == {"s", "s~brief", "s~judge"}
 
 
+@pytest.mark.slow
 async def test_a_dead_small_tier_is_climbed_over_and_both_dead_is_an_error() -> None:
     async with (
         pretend_vllm(["x"]) as small,

@@ -224,6 +224,7 @@ async def test_slow_samples_do_not_hold_up_a_repair_that_already_passes(desk) ->
     assert "return -y" in at.text("m.py")
 
 
+@pytest.mark.slow
 async def test_model_that_answers_too_late_is_the_clocks_end_not_the_pools_fault(desk) -> None:
     at = await desk(FILES, lambda _: late(at), native=False, test_command=TESTS, budget=Budget(wall=4))
     assert (await repaired(at)).ending == "limit_hit"
@@ -235,6 +236,7 @@ def late(at) -> TransientError:
     return TransientError("no answer within the deadline")
 
 
+@pytest.mark.slow
 async def test_candidate_that_loops_for_ever_does_not_hold_up_the_search(desk) -> None:
     loop = (
         "def drain(n):\n    while n > 0:\n        n = n + 1 if n > 5 else n - 2\n        if n > 9:\n            break\n"

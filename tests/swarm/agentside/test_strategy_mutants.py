@@ -90,6 +90,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 async def test_a_bug_is_mended_without_a_token(desk) -> None:
     at = await desk(FILES, [], native=True, test_command=TESTS)
     done = await SampledRepair(rules=True, samples=False).work(at.work)

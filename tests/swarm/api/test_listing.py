@@ -35,6 +35,7 @@ async def test_pages_hold_every_task_once_though_others_come_in_between(house: H
         assert await all_of(house, client, TaskFilter(), 2) == names[::-1]
 
 
+@pytest.mark.slow
 async def test_tasks_of_one_instant_are_paged_by_their_ids(house: House) -> None:
     for name in ("a", "b", "c", "d", "e"):
         await house.task(name)

@@ -100,6 +100,7 @@ def report(ran: Any) -> dict[str, dict[str, str]]:
     return {line["subject"]: line for line in json.loads(ran.out)}
 
 
+@pytest.mark.slow
 def test_a_working_installation(swarm) -> None:
     ran = swarm("doctor", "--json")
     found = report(ran)
@@ -191,6 +192,7 @@ def refused_for_lack_of_a_sandbox(code: int, err: str) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_the_daemon_refuses_to_start_without_docker(installation, tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(BARE + '[sandbox]\nbackend = "docker"\n')
     ran = without_docker(installation, tmp_path).run("daemon", cwd=tmp_path)
@@ -215,6 +217,7 @@ def test_the_daemon_refuses_to_start_with_neither_docker_nor_bubblewrap(installa
     assert "bwrap: " in done.stderr
 
 
+@pytest.mark.slow
 def test_the_daemon_refuses_to_start_without_its_keys(installation, tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(BARE + 'api_key_env = "NO_SUCH_KEY"\n')
     ran = installation.run("daemon", cwd=tmp_path)

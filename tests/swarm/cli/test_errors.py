@@ -128,6 +128,7 @@ def test_no_daemon_in_json(swarm, tmp_path: Path) -> None:
     assert json.loads(ran.err)["error"]["exit_code"] == 4
 
 
+@pytest.mark.slow
 def test_no_broker(installation, swarm, tmp_path: Path) -> None:
     daemon = f'socket = "{installation.folder}/daemon.sock"'
     path = settings(tmp_path, lambda text: text.replace('socket = "daemon.sock"', daemon))

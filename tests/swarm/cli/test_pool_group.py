@@ -38,6 +38,7 @@ async def test_without_a_daemon_the_servers_are_looked_at_from_here(swarm, tmp_p
     assert "as seen from here" in ran.err
 
 
+@pytest.mark.slow
 def test_a_tier_without_a_living_server_is_an_error(swarm, tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(f'{HEAD}[[pool.endpoints]]\nname = "box"\nurl = "http://127.0.0.1:9"\n')
     ran = swarm("pool", "status", cwd=tmp_path)

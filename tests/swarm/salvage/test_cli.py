@@ -59,6 +59,7 @@ async def _told(left: Left, attempt: str) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_all_that_was_left_is_listed_without_daemon_and_database(
     left: Left, installation: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,7 @@ async def test_a_host_that_gave_a_sign_since_it_was_seen_keeps_its_tasks(store: 
     assert await store.state("t1") is TaskState.RUNNING
 
 
+@pytest.mark.slow
 async def test_whoever_holds_much_hides_nobody_and_is_taken_over_whole(store: Store) -> None:
     """More tasks than one transaction takes; the few of the other host are seen beside them."""
     await store.hosts.register(replace(member(A), patience=330.0))

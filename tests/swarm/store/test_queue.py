@@ -152,6 +152,7 @@ class TestOrder:
             await add(store, "first", repository="aaa")
             assert (await claim(store)).task.id == "first"
 
+    @pytest.mark.slow
     async def test_a_claim_looks_at_the_heads_of_lanes_alone_with_a_hundred_thousand_in_the_queue(
         self, store: Store
     ) -> None:

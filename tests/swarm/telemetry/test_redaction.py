@@ -160,6 +160,7 @@ def test_a_key_that_names_a_secret_hides_its_text_and_its_list(key: str) -> None
     assert told == {key: STRUCK, "env": {key: [STRUCK, STRUCK]}, f"{key}_file": "/etc/x"}
 
 
+@pytest.mark.slow
 def test_a_deep_or_endless_text_ends_in_time() -> None:
     deep: object = KNOWN
     for _ in range(100):

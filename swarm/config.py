@@ -5,7 +5,7 @@ Long, since it is one list of settings, with what each of them means, and of set
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,7 +25,7 @@ from swarm.config_database import Address, address_misfits
 from swarm.config_door import TcpConfig, TokenConfig, tcp_misfits
 from swarm.config_sandbox import agent_misfits, sandbox_misfits, setup_misfits
 from swarm.config_scheduling import SchedulingConfig
-from swarm.config_strategies import StrategyConfig, is_known, names, strategy_misfits
+from swarm.config_strategies import StrategyConfig, best_of_misfit, is_known, names, strategy_misfits
 from swarm.config_text import Problem, dotted, nearest
 from swarm.errors import ConfigError
 from swarm.manners import Manners
@@ -383,15 +383,18 @@ def _unknown_strategies(settings: Settings) -> tuple[Problem, ...]:
     )
 
 
-def no_strategy(wanted: str | None, settings: Settings) -> tuple[str, str]:
-    """That there is no such way to work, and the mend."""
+def no_strategy(wanted: str | None, settings: Settings, more: Sequence[str] = ()) -> tuple[str, str]:
+    """That there is no such way to work, and the mend; ``more`` are there besides those of tasks."""
     agent, agents = agent_of(wanted or ""), tuple(known_agents(settings.agents))
     if agent is not None:
         like = nearest(agent, agents)
         mend = f"known are: {', '.join(agents)}; another one is set up in [agents.NAME] of swarm.toml"
         return f'there is no agent "{agent}"', f'did you mean "{like}"?' if like else mend
-    like = nearest(wanted or "", settings.strategy_names)
-    known = f"known are: {', '.join(settings.strategy_names)}"
+    if too_many := best_of_misfit(wanted or ""):
+        return f'there is no strategy "{wanted}"', too_many
+    there = (*settings.strategy_names, *more)
+    like = nearest(wanted or "", there)
+    known = f"known are: {', '.join(there)}"
     return f'there is no strategy "{wanted}"', f'did you mean "{like}"?' if like else known
 
 

@@ -103,6 +103,13 @@ def ready_made(name: str) -> StrategyConfig | None:
     return StrategyConfig(kind=kinds[name]) if name in kinds else None
 
 
+def best_of_misfit(name: str) -> str:
+    """The mend for a best-of-N whose N is out of bounds; empty for any other name."""
+    if re.fullmatch(r"best-of--?\d+", name) and ready_made(name) is None:
+        return f"N of best-of-N is 1 to {MOST_TRIES}"
+    return ""
+
+
 def names(made: Mapping[str, StrategyConfig], agents: Collection[str]) -> tuple[str, ...]:
     """Every way to work that a task may name: ours, those put together in the settings, and one for each agent."""
     return (*OWN, *made, *(strategy_of(name) for name in agents))
@@ -144,6 +151,7 @@ def _bad_parts(
             known = [name for name in names(made, ()) if name != "auto"]
             like = nearest(part, known)
             mend = f'did you mean "{like}"?' if like else f"known are: {', '.join(known)}"
+            mend = best_of_misfit(part) or mend
             yield Problem(key=key, line=None, message=f'is made of "{part}", which is no strategy; {mend}')
 
 

@@ -18,7 +18,7 @@ def fault_of(error: Exception) -> Fault:
     match error:
         case PoolError():
             kind, what = ("passing" if isinstance(error, _PASSING_POOL) else "lasting"), "no model answered"
-            mend, whose = "see the endpoints: swarm status", "model"
+            mend, whose = "see what is wrong with each server: swarm pool doctor", "model"
         case SetUpError():
             kind, what, mend = "lasting", "the repository could not be set up", "correct its set-up commands, try again"
         case ImageError():

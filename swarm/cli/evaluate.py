@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from swarm.cli import screen
+from swarm.cli.clean import one_line
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.errors import ConfigError
-from swarm.evaluation.sets.catalogue import CATALOGUE
+from swarm.evaluation.case import CaseSet
+from swarm.evaluation.sets.catalogue import CATALOGUE, set_named
 
 LIBRARIES = ("numpy", "scipy", "matplotlib")
 
@@ -135,8 +138,17 @@ def run(
 
 
 @app.command()
-def sets(json: JsonOption = False) -> None:
-    """List the sets that there are, where they come from, and what each needs."""
+def sets(
+    wanted: Annotated[
+        str | None, typer.Argument(metavar="SET", help="List the cases of this one: NAME or NAME:FOLDER.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="So many cases, the first ones.")] = 100,
+    json: JsonOption = False,
+) -> None:
+    """List the sets that there are, where they come from, and what each needs; or the cases of one."""
+    if wanted is not None:
+        _tell_cases(set_named(wanted), limit, json=json)
+        return
     entries = sorted(CATALOGUE.values(), key=lambda entry: entry.name)
     if json:
         screen.document([entry.model_dump(mode="json") for entry in entries])
@@ -168,6 +180,18 @@ def compare(
 ) -> None:
     """Compare two runs, case by case: which solved more, and whether that may be chance."""
     _extra().compare(folder, baseline, as_json=json)
+
+
+def _tell_cases(chosen: CaseSet, limit: int, *, json: bool) -> None:
+    """The cases of a set by id, so many."""
+    found = list(islice(chosen.cases(), limit + 1))
+    shown = found[:limit]
+    if json:
+        screen.document([{"id": case.id, "title": case.heading, "labels": case.labels} for case in shown])
+        return
+    screen.table(("case", "title"), [(one_line(case.id), one_line(case.heading)) for case in shown])
+    if len(found) > limit:
+        screen.hint(f"these are the first {limit}; for more: --limit N")
 
 
 def require(libraries: Iterable[str] = LIBRARIES) -> None:

@@ -171,6 +171,11 @@ class Case(Frozen):
     labels: dict[Text, Text] = Field(default_factory=dict, description="facts to group by, as the kind of bug")
     blocked: Text = ""
 
+    @property
+    def heading(self) -> str:
+        """Its title, or the first line of its statement."""
+        return self.title or self.statement.strip().partition("\n")[0][:200]
+
     @field_validator("id")
     @classmethod
     def _printable(cls, text: str) -> str:

@@ -75,6 +75,7 @@ class Plan(Frozen):
     climb: bool = False
     embedded: bool = False
     given: dict[str, Any] = Field(default_factory=dict, description="what a person gave the set beside its name")
+    config: str = Field(default="", description="the swarm.toml that it was begun with; empty: none")
     started: float = Field(default=0.0, description="when it was begun, in seconds since the epoch")
 
     def tries(self) -> Iterator[Planned]:
@@ -88,11 +89,12 @@ class Plan(Frozen):
 
 
 def changes(before: Plan, now: Plan) -> tuple[str, ...]:
-    """How a plan differs from an earlier one, in words; when it was begun is no difference."""
+    """How a plan differs from an earlier one, in words; when it was begun, and where its settings lie, is no
+    difference."""
     found = []
     for name in Plan.model_fields:
         was, will = getattr(before, name), getattr(now, name)
-        if name in {"started", "cases"} or was == will:
+        if name in {"started", "cases", "config"} or was == will:
             continue
         found.append(f"{name} was {_words(was)} and is {_words(will)}")
     if before.cases != now.cases:

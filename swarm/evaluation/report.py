@@ -118,11 +118,12 @@ def against(plan: Plan, tries: Sequence[Try], baseline: Folder) -> tuple[Compari
 
 def read(path: Path) -> Report:
     """A report that was written before. Raises EvaluationError."""
+    planned(Folder(path))  # whether any run is there
     try:
         return Report.model_validate_json((path / REPORT).read_bytes())
     except (OSError, ValidationError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is damaged, or of another version"
-        raise EvaluationError(f"{path / REPORT} cannot be read: {why}", "make it: swarm eval report DIR") from None
+        raise EvaluationError(f"{path / REPORT} cannot be read: {why}", f"make it: swarm eval report {path}") from None
 
 
 def _ordered(plan: Plan, tries: Sequence[Try]) -> tuple[Try, ...]:

@@ -37,7 +37,6 @@ from swarm.workroom import SAVE_LIMIT, conclude, sealed_facts
 
 _FILE = 32_000_000  # bytes of one file of a base that a reference solution edits
 _DIFF = 2_000_000  # characters of a change that are kept for people
-_TITLE = 200  # of a title
 _WORDS = 1000  # characters of a reason or a summary
 
 
@@ -239,9 +238,8 @@ class Trial:
     def _facts(self) -> dict[str, Any]:
         """What a reader of the journal alone has to know of the try."""
         planned, case = self._planned, self._bench.case
-        title = case.title or next(iter(case.statement.strip().splitlines()), "")
         way = {"strategy": planned.way.strategy, "tier": planned.way.tier}
-        return {"number": planned.number, **way, "title": title[:_TITLE], "case": planned.case}
+        return {"number": planned.number, **way, "title": case.heading, "case": planned.case}
 
     def _labels(self, kind: str) -> dict[str, str]:
         planned = self._planned

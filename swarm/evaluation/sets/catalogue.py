@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from swarm.config_text import nearest
 from swarm.errors import EvaluationError
 from swarm.evaluation.case import CaseSet
 from swarm.evaluation.sets import exercism, folders, harbor, humanevalfix, mutants, quixbugs, swebench, terminal_bench
@@ -32,7 +33,7 @@ _ENTRIES = (
     ),
     Entry(
         name=mutants.NAME,
-        summary="single-line mutants of HumanEval's solutions, made on the fly; another seed by mutants:SEED",
+        summary="single-line mutants of HumanEval's solutions, made on the fly; others by mutants:SEED (any text)",
         origin=f"the package {mutants.PACKAGE} (OpenAI), by pip install 'agent-swarm[eval]'",
         licence="MIT",
     ),
@@ -99,7 +100,10 @@ def set_named(wanted: str, given: Given = Given()) -> CaseSet:  # noqa: B008  fr
     """
     name, _, rest = wanted.partition(":")
     if name not in CATALOGUE:
-        raise EvaluationError(f"there is no set {name!r}", f"use one of: {', '.join(CATALOGUE)}")
+        like = nearest(name, tuple(CATALOGUE))
+        raise EvaluationError(
+            f"there is no set {name!r}", f"did you mean {like}?" if like else f"use one of: {', '.join(CATALOGUE)}"
+        )
     needed = CATALOGUE[name].needs_path
     if needed and not rest:
         raise EvaluationError(f"the set {name} needs {needed}", f"name its path: {name}:PATH")

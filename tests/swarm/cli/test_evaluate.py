@@ -15,11 +15,17 @@ import pytest
 
 from swarm.cli.app import main
 from swarm.cli.evaluate import LIBRARIES, require
+from swarm.cli.evaluation import Teller
 from swarm.errors import ConfigError
+from swarm.evaluation.results import Try
 from swarm.transcripts import foreign
 
 ROOT = Path(__file__).parents[3]
 SWARM = [sys.executable, "-m", "swarm"]
+
+
+REFERENCE = ("humanevalfix", "--limit", "1", "--strategy", "reference")
+DEAD = '[[pool.endpoints]]\nname = "dead"\nurl = "http://127.0.0.1:9"\ntier = "quick"\nmodel = "x"\n'
 
 
 @pytest.fixture
@@ -52,7 +58,13 @@ def test_the_sets_are_listed_with_where_they_come_from(capsys: pytest.CaptureFix
         (["humanevalfix", "--strategy", "nothing", "--images", "none.json"], 3, "none.json"),
         (["humanevalfix", "--strategy", "nothing", "--baseline", "none"], 24, "holds no run"),
         (["--resume", "none"], 24, "none holds no run"),
-        (["show", "none"], 24, "cannot be read"),
+        (["show", "none"], 24, "none holds no run"),
+        (["humanevalfx"], 24, "there is no set 'humanevalfx' mend: did you mean humanevalfix?"),
+        (["humanevalfix", "--strategy", "agnet"], 3, 'there is no strategy "agnet" mend: did you mean "agent"?'),
+        (["humanevalfix", "--strategy", "refrence"], 3, 'did you mean "reference"?'),
+        (["humanevalfix", "--strategy", "xyz"], 3, "reference, nothing"),
+        (["humanevalfix", "--strategy", "best-of-17"], 3, "N of best-of-N is 1 to 16"),
+        ([*REFERENCE, "--out", "/proc/x"], 24, "/proc/x cannot be written"),
         (["report", "none"], 24, "holds no run"),
         (["compare", "none", "other"], 24, "holds no run"),
         (["humanevalfix", "--jobs", "0"], 2, "jobs"),
@@ -66,7 +78,53 @@ def test_what_is_wrong_is_told_with_a_mend_before_anything_runs(
     assert told in " ".join(said.split())
     assert "Traceback" not in said
     assert code == 2 or "mend:" in said
+    assert "is kept in" not in said
     assert not list(away.glob("swarm-eval/*/results.jsonl"))
+
+
+def test_the_cases_of_a_set_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "sets", "humanevalfix", "--limit", "2", "--json"]) == 0
+    assert [case["id"] for case in json.loads(capsys.readouterr().out)] == ["Python/0", "Python/2"]
+    assert main(["eval", "sets", "humanevalfix", "--limit", "2"]) == 0
+    told = capsys.readouterr()
+    assert "Repair has_close_elements" in told.out
+    assert "these are the first 2" in told.err
+
+
+def test_why_a_try_failed_is_told_whole_and_without_a_mend_cut_in_two(capsys: pytest.CaptureFixture[str]) -> None:
+    why = f"no model answered: {'x' * 120}; mend: see what is wrong with each server: swarm pool doctor"
+    teller = Teller(1)
+    facts = {"case": "a", "strategy": "agent", "tier": "small", "number": 1, "key": "a", "ending": "infra_failed"}
+    teller.hear(Try.model_validate(facts | {"outcome": "broken", "reason": why}))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith("x" * 20)
+    assert "mend" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_dead_servers_are_told_once_before_any_case_is_proved(away: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (away / "m.toml").write_text(DEAD)
+    words = ["humanevalfix", "--limit", "3", "--strategy", "agent", "-c", "m.toml", "--out", "run"]
+    assert main(["eval", *words]) == 8
+    said = " ".join(capsys.readouterr().err.split())
+    assert "3 cases, 3 tries; the run is kept in run" in said
+    assert "nobody listens at http://127.0.0.1:9" in said
+    assert "mend: see what is wrong with each server with: swarm pool doctor" in said
+    assert not (away / "run" / "cases.jsonl").exists()
+    assert json.loads((away / "run" / "run.json").read_bytes())["config"] == str(away / "m.toml")
+    assert main(["eval", "--resume", "run"]) == 8, "it knows the settings that it was begun with"
+    (away / "m.toml").unlink()
+    assert main(["eval", "--resume", "run"]) == 3
+    assert "the settings that the run was begun with, is not there" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_run_without_a_named_folder_is_left_out_of_git(away: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", *REFERENCE]) == 0
+    assert (away / "swarm-eval" / ".gitignore").read_text() == "*\n"
+    assert "1 case, 1 try;" in capsys.readouterr().err
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:

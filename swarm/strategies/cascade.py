@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sandbox.base import Sandbox
-from swarm import history
 from swarm.strategies import change, tiers
-from swarm.strategies.climbing import Move, Stage, next_move
+from swarm.strategies.climbing import Move, Stage, done, first_move, next_move
 from swarm.strategies.parts import concluded, instructed, of_whole, shared_out
-from swarm.strategies.trial import beginning, tests_of, tried
+from swarm.strategies.trial import Verdict, beginning, tests_of, tried
 from swarm.types import Conclusion, TestRun
 from swarm.work import Strategy, Work
 
-CLIMB = "climb"
-"""``about`` of the note that says on which tier a cascade goes on, and why."""
+CLIMB, STAGE = "climb", "stage"
+"""``about`` of the note that says on which tier a cascade goes on, and why, and of the one that says what a stage left:
+the next one works in the same place, so that it cannot be seen there any more in a later life."""
+_DIFF = 12_000  # characters
 _STAGE = 0.4  # of what is left, while another stage may follow
 _AGAIN = """{task}
 
@@ -39,14 +40,17 @@ class _Course:
     work: Work
     first: Sandbox
     base: TestRun | None
+    failing: int = 0
     stages: list[Stage] = field(default_factory=list)
+    last: Stage | None = None
     diff: str = ""
+    changed: bool = False
 
 
 class Cascade:
     """``worker`` on the tiers of the attempt's ladder, or on ``tiers``, weakest first; at most ``stages`` of them.
 
-    ``opener``, a way that costs little, has the first try: the climb begins where it gave up.
+    ``opener``, a way that costs little, has the first try: the climb begins where the tests say that it did not do.
     """
 
     def __init__(
@@ -61,35 +65,63 @@ class Cascade:
         """Work up and down the ladder until it is done or nothing follows. Raises PoolError and SandboxError."""
         await tiers.told(work)
         ladder = self._tiers or tiers.rungs(work)
-        if self._opener is not None and work.test_command:
-            opened = await concluded(shared_out(work, "opener", _STAGE), self._opener)
-            if opened.ending != "gave_up":
-                return of_whole(opened)
         async with beginning(work) as first:
-            course = _Course(work, first, await tests_of(work, first))
-            move: Move | None = Move(ladder[0], "the weakest tier first")
+            base = await tests_of(work, first)
+            course = _Course(work, first, base, len(base.failed) if base else 0)
+            opened = await self._opened(course)
+            if opened is not None and done(opened):
+                return _whole(course, opened)
+            move: Move | None = first_move(opened, ladder)
             while move is not None:
-                await work.record(
-                    "note", {"text": f"on tier {move.tier}: {move.why}", "about": CLIMB, "tier": move.tier}
-                )
+                await _noted(course, move)
                 await self._stage(course, move, ladder)
-                failing = len(course.base.failed) if course.base else 0
-                move = next_move(course.stages, ladder, failing, self._stages)
-            last = course.stages[-1]
-            return of_whole(last.ended, proved=last.verdict.proved)
+                move = next_move(course.stages, ladder, course.failing, self._stages)
+            return _whole(course, course.stages[-1])
+
+    async def _opened(self, course: _Course) -> Stage | None:
+        """What the opener came to; None where there is none, or no test to judge it by."""
+        if self._opener is None or not course.work.test_command:
+            return None
+        opened = await _made(course, shared_out(course.work, "opener", _STAGE), self._opener, "the opener")
+        course.failing = opened.failing
+        return opened
 
     async def _stage(self, course: _Course, move: Move, ladder: tuple[str, ...]) -> None:
         work, number = course.work, len(course.stages) + 1
         last = number == self._stages or (len(ladder) == 1)
         part = shared_out(work, f"stage-{number}", 1.0 if last else _STAGE, tier=move.tier)
         part = replace(part, ladder=())
-        if course.stages:
-            before = course.stages[-1]
+        before = course.last
+        if before is not None and (course.stages or course.diff):
             lessons = f"What they found out: {before.ended.lessons}\n\n" if before.ended.lessons else ""
             told = {"why": move.why, "lessons": lessons, "diff": course.diff, "tests": before.verdict.told()}
             part = instructed(part, _AGAIN.format(task=work.task.request.instructions, **told))
-        ended = await concluded(part, self._worker)
-        told_change = await change.told(course.first, work.sandbox, limit=12_000)
-        verdict = await tried(work, course.base, work.sandbox, course.first, told_change.paths)
-        course.diff = history.shorten(told_change.diff, 12_000)
-        course.stages.append(Stage(move.tier, ended, verdict))
+        course.stages.append(await _made(course, part, self._worker, move.tier))
+
+
+def _whole(course: _Course, last: Stage) -> Conclusion:
+    return of_whole(last.ended, proved=last.verdict.proved, changed=course.changed)
+
+
+async def _noted(course: _Course, move: Move) -> None:
+    """Note a move, unless an earlier life did."""
+    work = course.work
+    notes = (line for line in work.past if line.data.get("about") == CLIMB)
+    if sum(line.data.get("part", "") == work.name for line in notes) <= len(course.stages):
+        await work.record("note", {"text": f"on tier {move.tier}: {move.why}", "about": CLIMB, "tier": move.tier})
+
+
+async def _made(course: _Course, part: Work, worker: Strategy, tier: str) -> Stage:
+    """A part, made and judged; one that was in an earlier life, as it was judged then."""
+    ended = await concluded(part, worker)
+    own = (line.data for line in part.past if line.data.get("part") == part.name)
+    known = next((data for data in own if data.get("about") == STAGE), None)
+    if known is None:
+        told = await change.told(course.first, course.work.sandbox, limit=_DIFF)
+        verdict = await tried(course.work, course.base, course.work.sandbox, course.first, told.paths)
+        words = "passes the tests" if verdict.passed else verdict.reason or "nothing vouches for it"
+        known = {"verdict": verdict.model_dump(mode="json"), "diff": told.diff, "changed": bool(told.paths)}
+        await part.record("note", {"text": f"{part.name}: {words}", "about": STAGE, **known})
+    course.diff, course.changed = str(known["diff"]), bool(known["changed"])
+    course.last = Stage(tier, ended, Verdict.model_validate(known["verdict"]))
+    return course.last

@@ -47,6 +47,11 @@ def done(stage: Stage) -> bool:
     return stage.verdict.proved or (good and ended.ending in {"finished", "no_change"})
 
 
+def first_move(opened: Stage | None, ladder: Sequence[str]) -> Move:
+    """Where the climb begins: at the bottom, after an opener that did not do."""
+    return Move(ladder[0], "the weakest tier first" if opened is None else _evidence(opened, moved=False))
+
+
 def next_move(stages: Sequence[Stage], ladder: Sequence[str], failing_first: int, most: int) -> Move | None:
     """What follows the last stage; None where nothing does. ``failing_first`` tests failed before any stage.
 

@@ -124,12 +124,13 @@ def instructed(work: Work, instructions: str) -> Work:
     return replace(work, task=task)
 
 
-def of_whole(conclusion: Conclusion, *, proved: bool = False) -> Conclusion:
+def of_whole(conclusion: Conclusion, *, proved: bool = False, changed: bool = False) -> Conclusion:
     """A part's conclusion as the whole's: a limit of its share was one of the task's.
 
-    Where tests that had failed pass now (``proved``), the work is done, though its part did not come to say so.
+    Where tests that had failed pass now (``proved``), the work is done, though its part did not come to say so. Where
+    parts before it left the workspace ``changed``, one that found nothing more to do has finished their work.
     """
-    if proved and conclusion.ending in {"limit_hit", "gave_up"}:
+    if (proved and conclusion.ending in {"limit_hit", "gave_up"}) or (changed and conclusion.ending == "no_change"):
         return conclusion.model_copy(update={"ending": "finished", "limit": ""})
     if not conclusion.limit.startswith(f"{SCOPE}."):
         return conclusion

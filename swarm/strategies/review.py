@@ -211,7 +211,8 @@ def _found_before(part: Work) -> tuple[Finding, ...] | None:
 def _settled(work: Work, part: Work) -> tuple[Conclusion, Change | None] | None:
     """How a fix of an earlier life ended, with its change unless it was left out; None where it has to be made anew."""
     lines = latest(part)
-    told = next((line.data for line in lines if line.data.get("about") == FIXED), None)
+    own = (line.data for line in lines if line.data.get("part") == part.name)
+    told = next((data for data in own if data.get("about") == FIXED), None)
     ended = conclusion_of(replace(part, past=lines))
     if told is None or ended is None:
         return None

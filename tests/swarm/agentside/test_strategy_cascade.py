@@ -126,14 +126,61 @@ async def test_the_whole_spends_no_more_than_it_may(desk) -> None:
     assert done.ending == "limit_hit"
 
 
-@pytest.mark.slow
-async def test_a_cheap_opener_that_does_it_climbs_nowhere(desk) -> None:
-    class Opener:
-        async def work(self, work: Work) -> Conclusion:
-            return Conclusion(ending="finished", title="by rule")
+class Opener:
+    """Writes these lines and ends so; "share" spends all that it may."""
 
-    at, worker, done = await cascaded(desk, opener=Opener())
-    assert (done.title, worker.asked, reasons(at)) == ("by rule", [], [])
+    def __init__(self, numbers: list[int], ending: str) -> None:
+        self.worker = Worker(("small", numbers, ending))
+
+    async def work(self, work: Work) -> Conclusion:
+        return (await self.worker.work(work)).model_copy(update={"title": "by rule"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["finished", "gave_up", "share"])
+async def test_a_cheap_opener_that_does_it_climbs_nowhere(desk, ending: str) -> None:
+    at, worker, done = await cascaded(desk, opener=Opener([1, 2, 3], ending))
+    assert (done.ending, done.title, worker.asked, reasons(at)) == ("finished", "by rule", [], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        ("finished", "the opener calls it done, but: the tests ended with exit code 1"),
+        ("no_change", "the opener calls it done, but: the tests ended with exit code 1"),
+        ("gave_up", "the opener gave up: small says gave_up"),
+        ("share", "the opener spent its share and no test moved"),
+    ],
+)
+async def test_an_opener_that_did_not_do_is_climbed_from(desk, ending: str, why: str) -> None:
+    opener = Opener([9] if ending != "no_change" else [], ending)
+    at, worker, done = await cascaded(desk, ("small", [1, 2, 3], "finished"), opener=opener)
+    assert (done.ending, [tier for tier, _ in worker.asked]) == ("finished", ["small"])
+    assert why in reasons(at)[0]
+    assert ("+    return 9" in worker.asked[0][1]) == (ending != "no_change")
+
+
+@pytest.mark.slow
+async def test_finding_nothing_more_to_do_to_what_a_stage_left_is_no_unchanged_workspace(desk) -> None:
+    at = await desk({"m.py": "def f():\n    return 7\n"}, test_command=None)
+    worker = Worker(("small", [1], "gave_up"), ("middle", [], "no_change"))
+    done = await Cascade(worker).work(replace(at.work, ladder=LADDER))
+    assert done.ending == "finished"
+
+
+@pytest.mark.slow
+async def test_after_a_crash_a_stage_is_judged_by_what_it_left_and_no_move_is_told_twice(desk) -> None:
+    acts = ("small", [9], "gave_up"), ("middle", [1, 2, 3], "finished")
+    at, _, _ = await cascaded(desk, *acts)
+    begun = next(n for n, line in enumerate(at.steps) if line.data.get("part") == "stage-2")
+    again = await desk({**FILES, "m.py": "def f():\n    return 1\n    return 2\n"}, test_command=TESTS)
+    worker = Worker(("middle", [1, 2, 3], "finished"))
+    past = tuple(at.steps[: begun + 1])
+    await Cascade(worker).work(replace(again.work, ladder=LADDER, past=past))
+    assert [tier for tier, _ in worker.asked] == ["middle"]
+    assert "+    return 9" in worker.asked[0][1]
+    assert reasons(again) == []
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from sandbox.base import Sandbox
 from sandbox.errors import SandboxPathError
 from sandbox.types import Command, Outcome, SealedTree
 from swarm import evidence
-from swarm.originals import Originals, originals_of, put_back
+from swarm.originals import Originals, originals_of, put_back, tested_by
 from swarm.truth.syntax import LIMIT
 from swarm.truth.weakened import MOST, Change, relevant, weakened
 from swarm.types import CheckReport, TestRun, Weakened
@@ -62,15 +62,15 @@ async def check(
         return _not_run("no test command is known: give one with the task or in the repository's settings")
     if not sealed.changed:
         return _not_run("nothing was changed, so there is nothing to check")
-    ours = evidence.restored(sealed.files, test_command)
-    looked = relevant(sealed.files, test_command)
     async with fresh(sealed.base_tree) as sandbox:
+        tested = await tested_by(sandbox, test_command, sealed.files)
+        ours, looked = tested.restored(sealed.files), relevant(sealed.files, tested)
         originals = await originals_of(sandbox, ours)
         before = await _contents(sandbox, looked, originals)
         base = await run_tests(sandbox, test_command, seconds=seconds)
     runs = _Runs(fresh, sealed, test_command, seconds, base)
     proposal, after = await runs.made(None, looked)
-    found = await asyncio.to_thread(weakened, _changes(before, after), test_command)
+    found = await asyncio.to_thread(weakened, _changes(before, after), tested)
     own = None
     if ours and not proposal.exit_code and not proposal.timed_out:
         own, _ = await runs.made(originals, ())

@@ -30,6 +30,10 @@ _TEST_SETTINGS = frozenset(
         "tox.ini", "usercustomize.py",
     }
 )  # fmt: skip
+RUNNER_FILE = re.compile(
+    r"^(jest|vitest|karma|playwright|cypress|mocha|ava|wdio)\.config\.\w+$|^\.mocharc|^phpunit\.xml|^\.rspec$|^\.nycrc"
+    r"|^karma\.conf\."
+)
 _RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "coverage", "nose2", "doctest"})
 
 
@@ -100,7 +104,7 @@ def is_test_file(path: str, command: str) -> bool:
     name = parts[-1]
     if any(part in _TEST_FOLDERS for part in parts[:-1]) or _TEST_FILE.match(name) or name in _TEST_SETTINGS:
         return True
-    if parts[0].removesuffix(".py") in _RUNNERS:
+    if parts[0].removesuffix(".py") in _RUNNERS or RUNNER_FILE.search(name):
         return True
     return path in named_in(command) and bool(_SCRIPT.search(name))
 
@@ -110,9 +114,27 @@ def named_in(command: str) -> frozenset[str]:
     return frozenset(word.removeprefix("./") for word in re.split(r"[\s;&|<>()'\"=]+", command))
 
 
+@dataclass(frozen=True)
+class Tested:
+    """A test command, and files that the base's own files have it run or load besides what it names itself."""
+
+    __test__ = False
+
+    command: str
+    reached: frozenset[str] = frozenset()
+
+    def holds(self, path: str) -> bool:
+        """Whether a path decides how the tests come out."""
+        return path in self.reached or is_test_file(path, self.command)
+
+    def restored(self, files: Iterable[str]) -> tuple[str, ...]:
+        """Of the files that a proposal changed, added or deleted, those to put back for the base's own tests."""
+        return tuple(sorted(path for path in files if self.holds(path)))
+
+
 def restored(files: Iterable[str], command: str) -> tuple[str, ...]:
-    """Of the files that a proposal changed, added or deleted, those to put back for the base's own tests."""
-    return tuple(sorted(path for path in files if is_test_file(path, command)))
+    """`Tested.restored` by the command's words alone."""
+    return Tested(command).restored(files)
 
 
 def compare(

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from sandbox.base import Sandbox
 from sandbox.errors import SandboxError, SandboxPathError
 from sandbox.types import Command
+from swarm.evidence import Tested
+from swarm.truth.reached import Walk
 
 Originals = Mapping[str, tuple[bytes, bool] | None]
 """Content and executable bit of files of the base by path; None for those that it does not have."""
 
 _FILE_LIMIT = 64_000_000
 _AT_ONCE = 100
+_READ = 64 * 1024  # bytes of a file in which mentions are looked for
 # Whatever is no folder on the way to a path goes before the path itself: nothing is ever removed or written through a
 # link, which may lead to the proposal's other files, to itself, or out.
 _CLEAR = """for path in "$@"; do
@@ -23,6 +26,20 @@ _CLEAR = """for path in "$@"; do
   done
   rm -rf -- "./$path" || exit 1
 done"""
+
+
+async def tested_by(base: Sandbox, command: str, changed: Iterable[str]) -> Tested:
+    """The test command, with those of the ``changed`` files that the base's own files have it run, include or load.
+
+    Mentions are followed through the texts of a workspace at the base, bounded in depth and number.
+    """
+    walk = Walk(command, changed)
+    while (place := walk.next()) is not None:
+        try:
+            walk.take(place, (await base.read(place, limit=_READ)).decode("utf-8", "replace"))
+        except SandboxPathError:
+            walk.take(place, None)
+    return Tested(command, walk.found)
 
 
 async def originals_of(base: Sandbox, paths: Iterable[str]) -> Originals:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from swarm.evidence import is_test_file
+from swarm.evidence import Tested
 from swarm.truth import comparing, evaded, otherwise, steering
 from swarm.truth.finding import finding
 from swarm.truth.python import FileFacts, read_python
@@ -38,18 +38,18 @@ class Change:
     after: bytes | None
 
 
-def weakened(changes: Mapping[str, Change], command: str) -> tuple[Weakened, ...]:
-    """What these changes take from the tests that ``command`` runs, at most MOST findings, by path.
+def weakened(changes: Mapping[str, Change], tested: Tested) -> tuple[Weakened, ...]:
+    """What these changes take from the tests of a command, at most MOST findings, by path.
 
     What a hostile change holds may take a processor some seconds: call it in a thread.
     """
-    looked, left = _bounded(changes, command)
-    facts = {path: _facts(change) for path, change in looked.items() if path.endswith(".py") and tests(path, command)}
+    looked, left = _bounded(changes, tested)
+    facts = {path: _facts(change) for path, change in looked.items() if path.endswith(".py") and tests(path, tested)}
     moved = comparing.digests(facts)
     found = [
         each
         for path, change in looked.items()
-        for each in _of_file(path, change, facts.get(path, (None, None)), moved, command)
+        for each in _of_file(path, change, facts.get(path, (None, None)), moved, tested)
     ]
     if left:
         names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
@@ -57,27 +57,27 @@ def weakened(changes: Mapping[str, Change], command: str) -> tuple[Weakened, ...
     return tuple(dict.fromkeys(found))[:MOST]
 
 
-def relevant(files: Iterable[str], command: str) -> tuple[str, ...]:
+def relevant(files: Iterable[str], tested: Tested) -> tuple[str, ...]:
     """Of changed files, those whose content says anything about tests, tests first; FILES and one more at most."""
-    found = (path for path in files if path.endswith(".py") or tests(path, command) or otherwise.stored(path))
-    return tuple(sorted(found, key=lambda path: (not tests(path, command), path))[: FILES + 1])
+    found = (path for path in files if path.endswith(".py") or tests(path, tested) or otherwise.stored(path))
+    return tuple(sorted(found, key=lambda path: (not tests(path, tested), path))[: FILES + 1])
 
 
-def tests(path: str, command: str) -> bool:
+def tests(path: str, tested: Tested) -> bool:
     """Whether a path is that of a test, or of what steers tests."""
-    return is_test_file(path, command) or bool(_MORE_TESTS.search(path.rpartition("/")[2]))
+    return tested.holds(path) or bool(_MORE_TESTS.search(path.rpartition("/")[2]))
 
 
-def _of_file(path: str, change: Change, facts: Facts, moved: frozenset[str], command: str) -> Iterator[Weakened]:
+def _of_file(path: str, change: Change, facts: Facts, moved: frozenset[str], tested: Tested) -> Iterator[Weakened]:
     before, after = change.before, change.after
-    yield from steering.steered(path, before, after, command)
-    if path.endswith(".py") and tests(path, command):
+    yield from steering.steered(path, before, after, tested)
+    if path.endswith(".py") and tests(path, tested):
         yield from _of_python(path, change, facts, moved)
     elif path.endswith(".py"):
         yield from evaded.evaded(path, before, after) if after is not None else ()
     elif before is not None and otherwise.CODE.search(path):
-        yield from otherwise.compared(path, before, after) if tests(path, command) else ()
-    elif before is not None and (otherwise.stored(path) or _beside_tests(path, command)):
+        yield from otherwise.compared(path, before, after) if tests(path, tested) else ()
+    elif before is not None and (otherwise.stored(path) or _beside_tests(path, tested)):
         how = "deleted" if after is None else "changed"
         yield finding("expectation", path, f"tests compare with it, and it was {how}")
 
@@ -113,16 +113,16 @@ def _facts(change: Change) -> Facts:
     )
 
 
-def _beside_tests(path: str, command: str) -> bool:
+def _beside_tests(path: str, tested: Tested) -> bool:
     """Whether a file that is no code lies in a folder of tests."""
-    return "/" in path and not otherwise.CODE.search(path) and is_test_file(f"{path.rpartition('/')[0]}/x", command)
+    return "/" in path and not otherwise.CODE.search(path) and tested.holds(f"{path.rpartition('/')[0]}/x")
 
 
-def _bounded(changes: Mapping[str, Change], command: str) -> tuple[dict[str, Change], list[str]]:
+def _bounded(changes: Mapping[str, Change], tested: Tested) -> tuple[dict[str, Change], list[str]]:
     """The changes that are looked at, and paths of the others."""
     looked: dict[str, Change] = {}
     left, room = [], TOTAL
-    for path in sorted(changes, key=lambda path: (not tests(path, command), path)):
+    for path in sorted(changes, key=lambda path: (not tests(path, tested), path)):
         size = sum(len(data) for data in (changes[path].before, changes[path].after) if data is not None)
         if len(looked) >= FILES or size > room:
             left.append(path)

@@ -288,3 +288,18 @@ async def test_change_that_puts_a_file_in_the_place_of_the_tests_is_judged_by_th
     report = await judged(base, {"m.txt": "2", "tests": "a file"}, "test -d tests || exit 0; sh tests/check.sh")
     assert report.verdict == "failed"
     assert "base's own tests" in report.reason
+
+
+async def test_script_that_the_bases_own_script_starts_is_put_back_and_told() -> None:
+    base = {"m.txt": "1", "run.sh": "sh scripts/inner.sh\n", "scripts/inner.sh": "grep -q 1 m.txt\n"}
+    report = await judged(base, {**base, "m.txt": "2", "scripts/inner.sh": "true\n"}, "sh run.sh")
+    assert report.verdict == "failed"
+    assert [(each.kind, each.path) for each in report.weakened] == [("steered", "scripts/inner.sh")]
+
+
+async def test_plugin_that_the_bases_settings_load_is_put_back_and_told() -> None:
+    base = {**BASE, "pytest.ini": "[pytest]\naddopts = -p myplug\npythonpath = .\n", "myplug.py": ""}
+    cheat = "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"
+    report = await judged(base, {**base, "myplug.py": cheat})
+    assert (report.verdict, report.fixed) == ("failed", ())
+    assert ("steered", "myplug.py") in [(each.kind, each.path) for each in report.weakened]

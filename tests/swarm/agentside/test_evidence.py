@@ -77,7 +77,7 @@ def test_text_without_tests_gives_none() -> None:
 DECIDING = """
 tests/test_a.py src/tests/data/x.json test_a.py a_test.go conftest.py pkg/conftest.py pytest.ini x.spec.ts tox.ini
 pyproject.toml setup.cfg sitecustomize.py pytest.py pytest/__init__.py unittest/case.py package.json Makefile
-scripts/check.sh
+scripts/check.sh jest.config.js web/vitest.config.ts .rspec phpunit.xml.dist
 """
 
 

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarm.evidence import Tested
 from swarm.truth.syntax import LIMIT
 from swarm.truth.weakened import FILES, MOST, Change, relevant, weakened
 
 PYTEST = "python3 -m pytest -q"
+TESTED = Tested(PYTEST)
 TESTS = """\
 import pytest
 import m
@@ -45,9 +47,11 @@ def test_raises():
 """
 
 
-def found(before: str | None, after: str | None, path: str = "tests/test_m.py", command: str = PYTEST):
+def found(
+    before: str | None, after: str | None, path: str = "tests/test_m.py", command: str = PYTEST, reached=frozenset()
+):
     encoded = (text.encode() if text is not None else None for text in (before, after))
-    return weakened({path: Change(*encoded)}, command)
+    return weakened({path: Change(*encoded)}, Tested(command, reached))
 
 
 def kinds(*args, **more) -> set[str]:
@@ -227,8 +231,8 @@ def test_moved_and_split_files_are_not_missed() -> None:
         "tests/unit/test_a.py": Change(None, first.encode()),
         "tests/unit/test_b.py": Change(None, ("import pytest, m\n\n\nclass TestMore" + second).encode()),
     }
-    assert weakened(changes, PYTEST) == ()
-    gone = weakened({name: change for name, change in changes.items() if not name.endswith("b.py")}, PYTEST)
+    assert weakened(changes, TESTED) == ()
+    gone = weakened({name: change for name, change in changes.items() if not name.endswith("b.py")}, TESTED)
     assert [(each.kind, each.path) for each in gone] == [("deleted", "tests/test_m.py")]
     assert "TestMore.test_double" in gone[0].text
 
@@ -281,6 +285,60 @@ def test_moved_and_split_files_are_not_missed() -> None:
 )
 def test_what_steers_tests_is_told(path: str, before: str | None, after: str | None, kind: str) -> None:
     assert kind in kinds(before, after, path=path, command="sh scripts/check.sh && make test")
+
+
+HOOKS = {
+    "function": "def pytest_pyfunc_call(pyfuncitem):\n    return True\n",
+    "method": "class P:\n    async def pytest_runtest_protocol(self, item):\n        return True\n",
+    "lambda": "pytest_runtest_call: object = lambda item: None\n",
+    "other name": "@hookimpl(specname='pytest_runtest_makereport')\ndef other(item, call):\n    ...\n",
+    "import": "from elsewhere import call as pytest_pyfunc_call\n",
+    "within": "def install(c):\n    for _ in c:\n        def pytest_collection_modifyitems(items):\n            ...\n",
+    "set": "setattr(plugin, 'pytest_pyfunc_call', call)\n",
+}
+
+
+@pytest.mark.parametrize("before", [None, "x = 1\n"])
+@pytest.mark.parametrize("path", ["myplug.py", "src/helpers/__init__.py", "tests/plug.py", "tests/conftest.py"])
+@pytest.mark.parametrize("name", HOOKS)
+def test_hook_of_pytest_is_told_wherever_it_is(name: str, path: str, before: str | None) -> None:
+    assert "steered" in kinds(before, (before or "") + HOOKS[name], path=path)
+
+
+def test_hook_that_the_base_has_already_raises_no_alarm() -> None:
+    for source in HOOKS.values():
+        assert "steered" not in kinds(source, source + "x = 1\n", path="src/myplug.py")
+    assert "steered" not in kinds(None, HOOKS["method"], path="tests/test_plugin.py")
+
+
+def test_what_the_bases_files_lead_to_is_compared_as_tests_are() -> None:
+    reached = frozenset({"ci/inner.sh", "tools/plug.py"})
+    assert kinds("grep x m\n", "true\n", path="ci/inner.sh", command="sh run.sh", reached=reached) == {"steered"}
+    assert kinds("grep x m\n", "true\n", path="ci/inner.sh", command="sh run.sh") == set()
+    patch = "@fixture(autouse=True)\ndef a(monkeypatch):\n    monkeypatch.setattr(m, 'f', g)\n"
+    assert "patched" in kinds("x = 1\n", patch, path="tools/plug.py", reached=reached)
+    assert kinds("x = 1\n", "x = 2\n", path="tools/plug.py", reached=reached) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "command", "kind"),
+    [
+        ("justfile", "test:\n  pytest\n", "test:\n  true\n", "just test", {"steered"}),
+        ("tox.ini", "[testenv]\ncommands = pytest\n", "[testenv]\ncommands = true\n", "tox -q", {"steered"}),
+        (
+            "composer.json",
+            '{"scripts": {"test": "phpunit"}}',
+            '{"scripts": {"test": "true"}}',
+            "composer test",
+            {"steered"},
+        ),
+        ("composer.json", "{}", '{"require": {"a/b": "1"}}', "composer test", set()),
+        ("deno.json", '{"tasks": {"test": "a"}}', '{"tasks": {"test": "b"}}', "deno task test", {"steered"}),
+        ("package.json", "{}", '{"dependencies": {"a": "1"}}', "npm test", set()),
+    ],
+)
+def test_what_a_program_reads_is_told(path: str, before: str, after: str, command: str, kind: set[str]) -> None:
+    assert kinds(before, after, path=path, command=command) == kind
 
 
 @pytest.mark.parametrize(
@@ -470,17 +528,17 @@ def test_large_hostile_file_is_survived(path: str, name: str) -> None:
 
 
 def survived(path: str, data: bytes) -> None:
-    weakened({path: Change(TESTS.encode(), data)}, PYTEST)
-    weakened({path: Change(data, b"")}, PYTEST)
-    weakened({path: Change(data, data.replace(b"1", b"2"))}, PYTEST)
+    weakened({path: Change(TESTS.encode(), data)}, TESTED)
+    weakened({path: Change(data, b"")}, TESTED)
+    weakened({path: Change(data, data.replace(b"1", b"2"))}, TESTED)
 
 
 def test_findings_and_files_are_bounded() -> None:
     tests = "\n".join(f"def test_{n}():\n    assert f({n}) == {n}\n" for n in range(300))
     assert len(found(tests, "x = 1\n")) == MOST
-    names = relevant([f"tests/test_{n}.py" for n in range(2 * FILES)], PYTEST)
+    names = relevant([f"tests/test_{n}.py" for n in range(2 * FILES)], TESTED)
     assert len(names) == FILES + 1
-    told = weakened({name: Change(b"x = 1\n", b"x = 2\n") for name in names}, PYTEST)
+    told = weakened({name: Change(b"x = 1\n", b"x = 2\n") for name in names}, TESTED)
     assert [each.kind for each in told] == ["unread"], "what was not looked at is said"
 
 
@@ -493,16 +551,16 @@ def test_finding_is_data_that_json_can_hold() -> None:
 def test_codec_that_a_file_names_is_not_asked(codec: str) -> None:
     start = time.process_time()
     weakened(
-        {"tests/test_a.py": Change(TESTS.encode(), f"# coding: {codec}\n".encode() + b"a" * (LIMIT - 100))}, PYTEST
+        {"tests/test_a.py": Change(TESTS.encode(), f"# coding: {codec}\n".encode() + b"a" * (LIMIT - 100))}, TESTED
     )
     assert time.process_time() - start < 20, "punycode alone takes minutes"
 
 
 def test_weakened_test_is_not_hidden_behind_many_other_files() -> None:
     names = [f"a{n}.py" for n in range(3 * FILES)]
-    assert relevant([*names, "tests/test_m.py"], PYTEST)[0] == "tests/test_m.py"
-    changes = {name: Change(None, b"x = 1\n") for name in relevant(names, PYTEST)}
-    told = weakened({**changes, "tests/test_m.py": Change(TESTS.encode(), None)}, PYTEST)
+    assert relevant([*names, "tests/test_m.py"], TESTED)[0] == "tests/test_m.py"
+    changes = {name: Change(None, b"x = 1\n") for name in relevant(names, TESTED)}
+    told = weakened({**changes, "tests/test_m.py": Change(TESTS.encode(), None)}, TESTED)
     assert {"deleted", "unread"} == {each.kind for each in told}
 
 

@@ -42,18 +42,29 @@ _SHAPES = re.compile(
 _KEYS = r"""(?:pass(?:word|wd|phrase)|secret|(?:api|access|private)[_-]?key|secret[_-]?(?:access[_-]?)?key
       |access[_-]?token|auth[_-]?token|capability)"""
 _QUOTE = r"""\\{0,8}["']"""  # as it stands in JSON, and in JSON that is a text in JSON
-# What a name in front of it makes a secret: a header, a setting, the user-info of a URL (RFC 3986, 3.2.1).
+# Names of much that is no secret (next_token, primary_key): the value has to look like one too, with letters and digits
+# and nothing after it that makes it an expression. "tokens" and "max_tokens" are counts.
+_PERHAPS = r"""(?:token(?:(?<![a-z0-9]token)|(?-i:(?<=Token)|(?<=TOKEN)))|(?-i:_(?:KEY|PASS|PWD))|passcode|credentials?
+      |(?:encryption|signing|master|deploy|service|account)[_-]?key)"""
+_LOOKS = r"""(?=[a-z_~+/.-]{0,128}[0-9])(?=[0-9_~+/.-]{0,128}[a-z])
+      [a-z0-9](?:[a-z0-9_~+/-]{7,}+(?![(\[]|\.[a-z0-9_])|[a-z0-9_~+/.-]{23,}+(?![(\[]))={0,2}"""
+# What a name in front of it makes a secret: a header, a setting, an option. The first letters stand before all else, so
+# that most places of a text cost one comparison.
 _NAMED = re.compile(
-    rf"""
+    rf"""(?-i:(?=[_PpAaBbSsCcTtEeMmDd-]))(?:
       (?P<header>\b(?:proxy-)?authorization(?:{_QUOTE})?\s{{0,4}}[:=]\s{{0,4}}(?:{_QUOTE})?
        (?:bearer|basic|token)?\s{{0,4}})(?:[^\s"',;\\]|\\(?!\\{{0,8}}["'])){{6,8192}}
     | (?P<scheme>\bbearer\s{{1,4}})[A-Za-z0-9._~+/=-]{{12,8192}}
     | (?P<quoted>{_KEYS}(?:{_QUOTE})?\s{{0,4}}[:=]\s{{0,4}}(?P<quote>{_QUOTE}))(?:(?!(?P=quote))[^\r\n]){{6,8192}}
     | (?P<key>{_KEYS}(?:{_QUOTE})?\s{{0,4}}[:=]\s{{0,4}})(?:[^\s"',;\\]|\\(?!\\{{0,8}}["'])){{6,8192}}
-    | (?P<url>\b[a-z][a-z0-9+.-]{{1,20}}://)[^\s/"'<>]{{1,512}}@
-    """,
+    | (?P<assigned>(?-i:_(?:TOKEN|PASS|PWD))=(?:{_QUOTE})?)(?![$<{{(%])(?:[^\s"',;\\]|\\(?!\\{{0,8}}["'])){{6,8192}}
+    | (?P<perhaps>{_PERHAPS}(?:{_QUOTE})?\s{{0,4}}[:=]\s{{0,4}}(?:{_QUOTE})?){_LOOKS}
+    | (?P<option>--(?:[a-z]{{1,16}}-){{0,3}}(?:password|token|secret|key)[\ ](?:{_QUOTE})?){_LOOKS}
+    )""",
     re.VERBOSE | re.IGNORECASE,
 )
+# The user-info of a URL: RFC 3986, 3.2.1.
+_URL = re.compile(r"(?P<url>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/\"'<>]{1,512}@", re.IGNORECASE)
 _BREAK = r"(?:\r?\n|(?:\\r)?\\n)[ \t]{0,16}"  # as tools wrap what they encode
 _LINE_END = r"""(?=={0,2}[ \t]{0,16}(?:[\r\n"'\\]|\Z))"""
 _BASE64 = re.compile(rf"[A-Za-z0-9+/_-]{{24,}}+(?:{_BREAK}[A-Za-z0-9+/_-]++{_LINE_END})*+={{0,2}}")
@@ -66,7 +77,8 @@ _DUMPED = re.compile(rf"(?m:^){_DUMP_LINE}")
 _WORD = re.compile(r"[^\s\"'<>]{12,}+")
 _ESCAPE = re.compile(r"(?<!\\)\\{1,8}(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _SECRET_KEYS = re.compile(
-    r"(?i)(?:pass(?:word|wd|phrase)|(?:api|access|private)[_-]?key|secret[_-]?(?:access[_-]?)?key"
+    r"(?i)(?:pass(?:word|wd|phrase|code)|secret[_-]?(?:access[_-]?)?key|(?-i:_PASS|_PWD|[a-z]Token|[a-z]Secret)"
+    r"|(?:api|access|private|encryption|signing|master|deploy|service|account)[_-]?key|(?:^|_|-)credentials?"
     r"|(?:^|_|-|access|auth|client)(?:secret|token|capability|authorization))$"
 )
 
@@ -86,6 +98,7 @@ class Redactor:
         if self._known is not None:
             plain = self._known.sub(STRUCK, plain)
         plain = _NAMED.sub(_name_kept, _SHAPES.sub(STRUCK, plain))
+        plain = _URL.sub(rf"\g<url>{STRUCK}@", plain) if "://" in plain else plain
         for shape, decode in _DECODED:
             plain = shape.sub(partial(self._unless_secret, decode), plain)
         return f"{plain}{STRUCK}" if over else plain
@@ -138,20 +151,22 @@ def encoded(secret: str) -> frozenset[str]:
 
 def _name_kept(found: re.Match[str]) -> str:
     kept = next((word for word in found.groups() if word), "")
-    return f"{kept}{STRUCK}@" if found.group("url") else f"{kept}{STRUCK}"
+    return f"{kept}{STRUCK}"
 
 
 def _telling(text: str) -> bool:
     if "://" not in text and "authorization" not in text.lower():
         return False  # nearly all, without a second look at every letter
-    return any(found.group("url") or found.group("header") for found in _NAMED.finditer(text))
+    return bool(_URL.search(text)) or any(found.group("header") for found in _NAMED.finditer(text))
 
 
 def _hidden(value: Any) -> Any:
-    """What lies under a key that names a secret; numbers and further keys are none."""
-    if isinstance(value, (list, tuple)):
-        return [_hidden(each) for each in value]
-    return STRUCK if value and isinstance(value, str) else value
+    """What lies under a key that names a secret; numbers are none, and what holds further values is struck whole."""
+    return [_struck(each) for each in value] if isinstance(value, (list, tuple)) else _struck(value)
+
+
+def _struck(value: Any) -> Any:
+    return STRUCK if value and isinstance(value, (str, dict, list, tuple)) else value
 
 
 def _from_escapes(text: str) -> Iterator[str]:

@@ -81,6 +81,18 @@ def test_what_looks_like_a_token_is_struck_though_nobody_named_it(text: str) -> 
         ("aws_secret_access_key = wJalrXUtnFEMI/K7", f"aws_secret_access_key = {STRUCK}"),
         ("PGPASSWORD=hunter22", f"PGPASSWORD={STRUCK}"),
         ("postgresql://swarm:pa@ss@db:5432/swarm", f"postgresql://{STRUCK}@db:5432/swarm"),
+        ("export GITHUB_TOKEN=abc123def456", f"export GITHUB_TOKEN={STRUCK}"),
+        ("NPM_TOKEN=abcdefgh; next", f"NPM_TOKEN={STRUCK}; next"),
+        ("GITHUB_TOKEN: 'abc123def456'", f"GITHUB_TOKEN: '{STRUCK}'"),
+        ("  token: deadbeefcafe1234.", f"  token: {STRUCK}."),
+        (r"{\"token\": \"abc123def456\"}", rf"{{\"token\": \"{STRUCK}\"}}"),
+        ('githubToken = "a1b2c3d4e5"', f'githubToken = "{STRUCK}"'),
+        ("x-csrf-token: abc123def456==", f"x-csrf-token: {STRUCK}"),
+        ("token=MTk4NjIy.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq", f"token={STRUCK}"),
+        ("DB_PASS=hunter", f"DB_PASS={STRUCK}"),
+        ("STRIPE_KEY=rk12345678", f"STRIPE_KEY={STRUCK}"),
+        ("AccountName=a;AccountKey=abCd1234efgh==;", f"AccountName=a;AccountKey={STRUCK};"),
+        ("tool --token abc123def456 --fast", f"tool --token {STRUCK} --fast"),
     ],
 )
 def test_a_name_makes_what_follows_a_secret(text: str, told: str) -> None:
@@ -141,6 +153,12 @@ def test_a_secret_is_struck_in_every_dress_that_tools_give_it(dress: str, secret
         base64.encodebytes(b"nothing to be seen in here, " * 6).decode(),
         "swarm_queue_wait_seconds_and_some_more_words_of_it",
         "task-with-a-name-that-is-long-enough",
+        "tokens: 12345678, max_tokens=4096, cached_tokens=123456",
+        "def peek(self, token: str, next_token: Optional[Token] = None) -> bool:",
+        "token = self.tokens12345[0]; token = lexer1.next_token(); token = tok12345.value",
+        "EOS_TOKEN = '<|endoftext|>' and PRIMARY_KEY=true, sort_key: by_name12",
+        "GITHUB_TOKEN=$GITHUB_TOKEN or GITHUB_TOKEN: ${{ secrets.GITHUB_TOKEN1 }}",
+        "token: 1234567890 of --tokens 1234abcd",
     ],
 )
 def test_innocent_text_stays_as_it_is(text: str) -> None:
@@ -153,7 +171,19 @@ def test_data_is_struck_at_every_depth_and_under_telling_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["PGPASSWORD", "Token", "private_key", "aws_secret_access_key", "api-key", "DB_PASSWORD"]
+    "key",
+    [
+        "PGPASSWORD",
+        "Token",
+        "githubToken",
+        "DB_PASS",
+        "signing_key",
+        "credentials",
+        "private_key",
+        "aws_secret_access_key",
+        "api-key",
+        "DB_PASSWORD",
+    ],
 )
 def test_a_key_that_names_a_secret_hides_its_text_and_its_list(key: str) -> None:
     told = Redactor().data({key: "x", "env": {key: ["kkkk", "l"]}, f"{key}_file": "/etc/x"})
@@ -161,6 +191,13 @@ def test_a_key_that_names_a_secret_hides_its_text_and_its_list(key: str) -> None
 
 
 @pytest.mark.slow
+def test_what_holds_further_values_under_such_a_key_is_struck_whole() -> None:
+    told = Redactor().data(
+        {"api_key": {"value": "plain"}, "token": [["x"], {"a": 1}, 3, "s"], "secret": {}, "n": {"a": 1}}
+    )
+    assert told == {"api_key": STRUCK, "token": [STRUCK, STRUCK, 3, STRUCK], "secret": {}, "n": {"a": 1}}
+
+
 def test_a_deep_or_endless_text_ends_in_time() -> None:
     deep: object = KNOWN
     for _ in range(100):

@@ -11,8 +11,16 @@ from swarm.telemetry.redaction import STRUCK, Redactor
 from swarm.transcripts.shape import Transcript
 from swarm.types import Frozen
 
-# A home of a person, wherever it lies; what follows it stays. Longest first, so that no name is left over.
-_HOMES = re.compile(r"(?P<root>/home/|/Users/|[A-Za-z]:\\{1,4}Users\\{1,4})(?P<name>[^/\\\s\"'<>:|]{1,64})")
+# A home of a person, wherever it lies; what follows it stays. On Windows and macOS a name may have blanks in it: they
+# belong to it where a separator comes after them, or the quote that stands before the whole path.
+_PART = r"[^/\\\s\"'<>:|]{1,64}"
+_HOMES = re.compile(
+    rf"""(?P<root>/home/){_PART}
+      | (?P<quote>["'])?(?P<spaced>/Users/|[A-Za-z]:\\{{1,4}}(?:Users|Documents\ and\ Settings)\\{{1,4}}){_PART}
+        (?:(?:\\{{0,4}}[ ]{_PART}){{1,3}}(?=[/\\]|(?(quote)(?P=quote)|(?!))))?
+    """,
+    re.VERBOSE,
+)
 _MAIL = re.compile(r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,253}\.[A-Za-z]{2,24}\b")
 USER, ADDRESS = "user", "someone@example.org"
 
@@ -38,13 +46,17 @@ def scrubbed(transcript: Transcript, redactor: Redactor, *, paths: bool = True) 
 
         def general(text: str) -> str:
             nonlocal changed
-            text, homes = _HOMES.subn(lambda found: f"{found['root']}{USER}", text)
+            text, homes = _HOMES.subn(_general, text)
             text, mails = _MAIL.subn(ADDRESS, text)
             changed += homes + mails
             return text
 
         clean = _each(clean, general)
     return Scrubbed(transcript=Transcript.model_validate(clean), secrets=max(0, secrets), paths=changed)
+
+
+def _general(found: re.Match[str]) -> str:
+    return "".join(found[name] or "" for name in ("quote", "root", "spaced")) + USER
 
 
 def _leaves(raw: dict[str, Any], redactor: Redactor) -> dict[str, Any]:

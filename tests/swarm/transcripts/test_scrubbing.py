@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
+
 from swarm.telemetry.redaction import STRUCK, Redactor
 from swarm.transcripts import atif, journal, lines
 from swarm.transcripts.scrubbing import scrubbed
-from swarm.transcripts.shape import Transcript
+from swarm.transcripts.shape import Step, Transcript
 from tests.swarm.transcripts.conftest import HEADER, asked, line
 
 KNOWN = "correct-horse-battery"
@@ -41,6 +43,25 @@ def test_result_stays_with_its_call_though_the_calls_id_was_struck() -> None:
     step = next(step for step in scrubbed(told(), Redactor([])).transcript.steps if step.source == "agent")
     assert step.observation is not None
     assert step.observation.results[0].source_call_id == step.tool_calls[0].tool_call_id == STRUCK
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (r"C:\Users\Bob Smith\x", r"C:\Users\user\x"),
+        (r"C:\\Users\\Bob van der Smith\\x", r"C:\\Users\\user\\x"),
+        (r"C:\Documents and Settings\Bob Smith\x", r"C:\Documents and Settings\user\x"),
+        ("/Users/Bob Smith/x y/z", "/Users/user/x y/z"),
+        (r"cd /Users/Bob\ Smith/x", "cd /Users/user/x"),
+        ("'/Users/Bob Smith'", "'/Users/user'"),
+        ("see /Users/bob and /etc/x", "see /Users/user and /etc/x"),
+        ('"see /Users/bob for this"', '"see /Users/user for this"'),
+        ("cp /home/ann src/x.py", "cp /home/user src/x.py"),
+    ],
+)
+def test_a_name_with_blanks_in_it_goes_whole_and_what_stands_beside_it_stays(said: str, told: str) -> None:
+    transcript = Transcript(header=HEADER, steps=(Step(step_id=1, source="agent", message=said),))
+    assert scrubbed(transcript, Redactor()).transcript.steps[0].message == told
 
 
 def test_names_in_homes_and_addresses_are_made_general_unless_they_are_to_stay() -> None:

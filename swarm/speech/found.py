@@ -25,7 +25,8 @@ _NAMED = re.compile(r"[\"']?(?:name|tool|function)[\"']?\s*:\s*[\"']([\w.-]{1,64
 class Found:
     """One call. ``problem`` says why it cannot be read, ``sure`` that it is meant as a call even then.
 
-    ``shape`` is the way in which it was written, ``closed`` whether its end was marked.
+    ``shape`` is the way in which it was written, ``closed`` whether its end was marked. ``marked``: it stands behind a
+    mark that only a call has. ``plain`` is one without, whose object says that it is a call by its two keys.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Found:
     problem: str = ""
     sure: bool = True
     closed: bool = True
+    marked: bool = True
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,3 +96,8 @@ def is_explicit(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and is_explicit(value[0])
     return isinstance(value, dict) and any(key in value for key in (*_ARGUMENTS, *_WRAPPERS))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value has the two keys of a call and no other."""
+    return isinstance(value, dict) and set(value) in ({"name", "arguments"}, {"name", "parameters"})

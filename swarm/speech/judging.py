@@ -22,7 +22,12 @@ _TALK = frozenset({
     "task_progress", "requires_approval", "tool_call_id", "intent",
 })  # fmt: skip
 """Arguments by which models tell why they call: of no use to a tool that does not know them."""
-_NO_OBJECT = "are no JSON object, or are not complete; a long text goes into several smaller calls"
+_EXACT = frozenset({"content", "search", "replace", "expect", "patch"})
+"""Arguments that become what stands in a file, or must equal it: whatever is not given as text is not made text."""
+_NO_OBJECT = (
+    "are no JSON object that can be read in one way, or are not complete; no key stands there twice, and a long text "
+    "goes into several smaller calls"
+)
 _SHORTENED = "the answer's length limit cut it off: do it in smaller steps"
 
 
@@ -136,6 +141,9 @@ def _fitting(spec: ToolSpec, given: dict[str, Any], mended: tuple[str, ...]) -> 
         if fitted[name] is not value:
             changed.append(f"the type of {name}")
     needed = [str(name) for name in spec.parameters.get("required", ())]
+    if torn := next((name for name in fitted if name in known and _no_text(fitted[name], known[name])), None):
+        told = f"{torn} must be one text, exactly as it is meant; a {_kind(fitted[torn])} was given. {right(spec)}"
+        return Broken("", spec.name, f"{spec.name} was not run: {told}"), ()
     fitted = {name: value for name, value in fitted.items() if value is not None or name in needed}
     strange = [name for name in fitted if name not in known]
     missing = [name for name in needed if name not in fitted]
@@ -161,9 +169,20 @@ def _key(key: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     return close[0] if len(close) == 1 else key
 
 
+def _no_text(value: Any, schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "string" and value is not None and not isinstance(value, str)
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "JSON object", list: "list", bool: "truth value"}
+    return kinds.get(type(value), "number")
+
+
 def _typed(value: Any, schema: Mapping[str, Any], name: str) -> Any:
     """A value as its schema wants it, where it can mean only that; else as it is."""
     wanted = schema.get("type")
+    if name in _EXACT and not isinstance(value, str):
+        return value
     if isinstance(value, dict) and wanted != "object" and "value" in value and set(value) <= {"type", "value"}:
         return _typed(value["value"], schema, name)
     if isinstance(value, str):
@@ -193,5 +212,5 @@ def _as_text(value: Any, name: str) -> Any:
         if name == "command":
             shell = value[0].rpartition("/")[2] in ("bash", "sh", "zsh") and value[1:2] in (["-c"], ["-lc"])
             return value[2] if shell and len(value) == 3 else shlex.join(value)
-        return "\n".join(value) if name in ("content", "search", "replace") else value
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        return value
+    return str(value) if type(value) is int else value

@@ -26,7 +26,7 @@ _TOKENS = re.compile(
 )
 """Special tokens of the known families: in a history they are at best noise, at worst taken for the real ones."""
 _TURN = re.compile(
-    r"(?:<\|im_end\|>|<\|eot_id\|>|<\|end\|>|<end_of_turn>|</s>)?\s*"
+    r"(?:(?:<\|im_end\|>|<\|eot_id\|>|<\|end\|>|<end_of_turn>|</s>)\s*)?"
     r"(?:<\|im_start\|>|<\|start_header_id\|>|<\|start\|>|<start_of_turn>|<\|)(?:user|tool|system|observation)\b"
 )
 _SPEAKER = re.compile(r"(?:<\|im_start\|>|<\|start\|>|<\|start_header_id\|>)\s*assistant\b(?:<\|end_header_id\|>)?")

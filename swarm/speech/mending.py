@@ -15,6 +15,7 @@ from typing import Any
 
 LONGEST = 400_000  # characters that are looked at
 _STEPS = 4_000  # readings of strings with quotes in them that are tried before it counts as unreadable
+_STEP = 10_000  # characters of such a string that count as one more
 _DEPTH = 60
 _SPACE = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
@@ -41,21 +42,24 @@ class _UnreadableError(ValueError):
     """There is no reading here; never leaves this file."""
 
 
-def load(text: str, *, closed: bool = False) -> Read | None:
-    """The one value that a text is. None where it cannot be read, or in more than one way.
+class _TwiceError(_UnreadableError):
+    """A key with two values: no other reading makes that one meaning."""
 
-    ``closed``: something around it shows that its writer was done, so that last brackets may be missing.
-    """
+
+def load(text: str) -> Read | None:
+    """The one value that a text is. None where it cannot be read, or in more than one way."""
     if len(text) > LONGEST:
         return None
     try:
         return Read(_strict(text), len(text))
+    except _TwiceError:
+        return None
     except (ValueError, RecursionError):
         pass
     if re.match(r'\s*[{[]\s*\\"', text):  # encoded twice, and the outer quotes lost
         with suppress(ValueError, RecursionError):
             return Read(_strict(json.loads(f'"{text.strip()}"', strict=False)), len(text), ("encoded twice",))
-    return _mended(text, _skip(text, 0), whole=True, closed=closed)
+    return _mended(text, _skip(text, 0), whole=True)
 
 
 def whole(text: str) -> Any:
@@ -71,8 +75,10 @@ def prefix(text: str, start: int) -> Read | None:
     text = text[: start + LONGEST]
     try:
         value, end = _DECODER.raw_decode(text, start)
+    except _TwiceError:
+        return None
     except (ValueError, RecursionError):
-        return _mended(text, start, whole=False, closed=False)
+        return _mended(text, start, whole=False)
     return Read(value, end)
 
 
@@ -86,18 +92,29 @@ def _finite(number: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found and found[key] != value:
+            raise _TwiceError
+        found[key] = value
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
 
 
 def _strict(text: str) -> Any:
-    """NaN or an infinity would make every later request invalid."""
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    """NaN or an infinity would make every later request invalid; of a key's two values either may be meant."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
 
 
-def _mended(text: str, start: int, *, whole: bool, closed: bool) -> Read | None:
+def _mended(text: str, start: int, *, whole: bool) -> Read | None:
     """The plain reading, in which a quote ends its string; else the one in which some do not."""
     try:
-        return _Plain(text, whole=whole, closed=closed).read(start)
+        return _Plain(text, whole=whole).read(start)
+    except _TwiceError:
+        return None
     except (_UnreadableError, RecursionError):
         pass
     if not whole or not text.rstrip().endswith(("}", "]")):
@@ -114,9 +131,9 @@ class _Plain:
 
     text: str
     whole: bool
-    closed: bool = False
     mended: dict[str, None] = field(default_factory=dict)
     sure: bool = True  # whether what was read last cannot be the beginning of something longer
+    opened: bool = False  # whether a text was read within which a bracket is open
 
     def read(self, start: int) -> Read:
         value, at = self.value(start, 0)
@@ -178,14 +195,16 @@ class _Plain:
 
     def without_comma(self, at: int) -> None:
         """Two members with nothing between them; within a line the quotes of a string may be what is wrong."""
-        before = self.text[:at].rstrip(" \t")
-        if before.endswith('"') and self.text[at : at + 1] == '"':
+        before = at
+        while self.text[before - 1] in " \t":
+            before -= 1
+        if self.text[before - 1] == '"':
             raise _UnreadableError
         self.mended["a comma missing"] = None
 
     def left_open(self, found: Any, at: int) -> tuple[Any, int]:
         ends = self.text.rstrip()
-        if not self.sure or not (self.closed or ends.endswith(("}", "]"))) or ends.endswith((",", ":")):
+        if self.opened or not self.sure or not ends.endswith(("}", "]")) or ends.endswith((",", ":")):
             raise _UnreadableError
         self.mended["brackets missing"] = None
         return found, at
@@ -201,7 +220,7 @@ class _Plain:
             raise _UnreadableError
         value, at = self.value(at + 1, depth + 1)
         if key in found and found[key] != value:
-            raise _UnreadableError  # two readings
+            raise _TwiceError
         found[key] = value
         return at
 
@@ -223,7 +242,9 @@ class _Plain:
         if opening != '"':
             self.mended["other quotes"] = None
         self.sure = True
-        return self.unescaped(self.text[at + len(opening) : end]), end + len(closing)
+        text = self.unescaped(self.text[at + len(opening) : end])
+        self.opened = self.opened or _left_open(text)
+        return text, end + len(closing)
 
     def unescaped(self, raw: str) -> str:
         if "\\" not in raw:
@@ -242,18 +263,22 @@ class _Quoted(_Plain):
     """Reads a value whose strings hold quotes of their own.
 
     Every end of each string that its place allows is tried. The reading with the most members counts, since what looks
-    like the next member is one; another one with as many makes it unreadable.
+    like the next member is one; another one with as many makes it unreadable. So does a text in that reading whose own
+    quotes or brackets are not paired: what is taken for the call's end may then be the text's, and the call cut off.
     """
 
     steps: int = 0
 
     def read(self, start: int) -> Read:
         readings: dict[str, int] = {}
+        torn: set[str] = set()
         for value, at in self.values(start, 0):
             if isinstance(value, dict | list) and not self.text[at:].strip("}] \n\t\r;,"):
-                readings[json.dumps(value, sort_keys=True)] = _members(value)
+                told = json.dumps(value, sort_keys=True)
+                readings[told] = _members(value)
+                torn |= {told} if _torn(value) else set()
         most = [told for told, members in readings.items() if members == max(readings.values())]
-        if len(most) != 1:
+        if len(most) != 1 or most[0] in torn:
             raise _UnreadableError
         return Read(json.loads(most[0]), len(self.text), ("quotes inside a string", *self.mended))
 
@@ -270,18 +295,19 @@ class _Quoted(_Plain):
         elif _NUMBER.match(self.text, at) or ((word := _WORD.match(self.text, at)) and word.group() in _WORDS):
             yield self.bare(at)
 
-    def step(self) -> None:
-        self.steps += 1
+    def step(self, length: int = 0) -> None:
+        self.steps += 1 + length // _STEP
         if self.steps > _STEPS:
             raise _UnreadableError
 
     def strings(self, at: int) -> Iterator[tuple[str, int]]:
         end = at
         while (closed := _closing(self.text, end + 1, '"')) is not None:
-            self.step()
+            self.step(closed - at)
             end = closed
             if _AFTER_VALUE.match(self.text, end + 1):
-                yield self.unescaped(self.text[at + 1 : end]), end + 1
+                raw = self.text[at + 1 : end]
+                yield (_Torn if _unpaired(raw) else str)(self.unescaped(raw)), end + 1
 
     def members(self, found: Any, at: int, depth: int) -> Iterator[tuple[Any, int]]:
         """Every way to go on in an object or a list, to its end."""
@@ -299,6 +325,36 @@ class _Quoted(_Plain):
             elif self.text[end : end + 1] != closing:
                 continue
             yield from self.members({**found, key[1]: value} if key else [*found, value], end, depth)
+
+
+class _Torn(str):
+    """A text whose own quotes or brackets are not paired."""
+
+    __slots__ = ()
+
+
+def _torn(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_torn, value.values()))
+    return any(map(_torn, value)) if isinstance(value, list) else isinstance(value, _Torn)
+
+
+def _unpaired(raw: str) -> bool:
+    """Whether a string with quotes that nobody escaped may go on behind what was taken for its end."""
+    quotes = re.sub(r"\\.", "", raw, flags=re.DOTALL).count('"')
+    return quotes > 0 and (quotes % 2 == 1 or _left_open(raw))
+
+
+def _left_open(text: str) -> bool:
+    """Whether a bracket is open at the end of a text, so that the next closing one may be the text's own."""
+    depth = {"}": 0, "]": 0, ")": 0}
+    for char in re.findall(r"[\[\]{}()]", text):
+        closing = {"{": "}", "[": "]", "(": ")"}.get(char)
+        if closing:
+            depth[closing] += 1
+        else:
+            depth[char] = max(0, depth[char] - 1)
+    return any(depth.values())
 
 
 def _members(value: Any) -> int:

@@ -2,6 +2,8 @@
 
 Calls that follow one another belong to one answer. Words between two calls part them: what a model writes after its
 call and some words, it writes without having seen what the call gives.
+
+What is only quoted is no call: nothing is looked for in a longer fence, in a line of code and in an indented block.
 """
 
 from __future__ import annotations
@@ -12,15 +14,21 @@ from functools import lru_cache, partial
 
 from pool.types import ToolSpec
 from swarm.speech import fences, mending, pythonic, tagged, tokens
-from swarm.speech.found import Found, in_value
+from swarm.speech.found import Found, in_value, is_explicit, is_plain
 from swarm.tools import names
 
-Reader = Callable[[str, re.Match[str]], list[Found] | None]
+Reader = Callable[[str, re.Match[str]], list[Found] | int | None]
+"""Gives the calls that begin with a match, or the place up to which nothing is one, or None."""
 _BARE = re.compile(r"[{\[]\s*(?:\{\s*)?[\"']")
 _MOST = 300  # marks and objects that turn out to be no call, after which a text is looked at no further
+_LEAD = 200  # characters before an object that are looked at
 _LONG = 5_000  # characters of a text that may be calls in Python's notation as a whole
+_INLINE = re.compile(r"(?<![`\\])(?P<mark>`{1,2})(?!`)[^\n]{1,2000}?(?<!`)(?P=mark)(?!`)")
+_INDENTED = re.compile(r"(?<=\n)(?:(?: {4}| {0,3}\t)[^\n]*(?:\n|\Z))+")
+_CALLS = 200  # that are heard of one text at most
+_WORD = re.compile(r"[\W_]*[^\W_]{0,20}[\W_]*")
 _GAP = re.compile(
-    r"(?:\s|;|,|`{3,}|</?[\w:-]*(?:tool_calls?|function_calls?|tool_use)>|<[|\uff5c][^|\uff5c<>]{1,40}[|\uff5c]>"
+    r"(?:[\s;,`]|</?[\w:-]*(?:tool_calls?|function_calls?|tool_use)>|<[|\uff5c][^|\uff5c<>]{1,40}[|\uff5c]>"
     r"|\[/?TOOL_CALLS\])*"
 )
 
@@ -34,7 +42,7 @@ def scan(text: str, specs: Sequence[ToolSpec]) -> tuple[Found, ...]:
         return tuple(found)
     whole = text.strip()
     if len(whole) <= _LONG and (told := pythonic.calls(whole, order)):
-        return tuple(Found(name, given, 0, len(text), "pythonic", sure=False) for name, given in told)
+        return tuple(Found(name, given, 0, len(text), "pythonic", sure=False, marked=False) for name, given in told)
     shell = names.tool_of("bash", offered)
     return tuple(fences.nameless(text, specs) or (fences.commands(text, shell) if shell else ()))
 
@@ -50,9 +58,26 @@ def groups(found: Sequence[Found], text: str) -> list[tuple[Found, ...]]:
     return together
 
 
-def ends_with(found: Sequence[Found], text: str) -> bool:
-    """Whether nothing but marks follows the last call."""
-    return bool(found) and bool(_GAP.fullmatch(text, found[-1].end))
+def meant(found: Sequence[Found], text: str) -> list[tuple[Found, ...]]:
+    """The calls that are meant as such, those together that follow one another.
+
+    Behind a mark they are, wherever it stands. An object, a piece of Python or a block of JSON may be an example, or
+    what is not to be done: it counts where the text ends with it, but for one word, or where it is the only one and
+    stands apart with the two keys of a call and no other, since small models go on with words after that.
+    """
+    if marked := [one for one in found if one.marked]:
+        return groups(marked, text)
+    told = groups(found, text)
+    plain = [group for group in told if all(one.plain for one in group)]
+    if len(told) == 1 and plain:
+        return plain
+    if not told or not _WORD.fullmatch(text, _gap(text, told[-1][-1].end)):
+        return []
+    return plain or told[-1:]
+
+
+def _gap(text: str, at: int) -> int:
+    return _GAP.match(text, at).end()  # type: ignore[union-attr]
 
 
 def _next_to(one: Found, other: Found, text: str) -> bool:
@@ -64,7 +89,7 @@ def _marked(text: str, readers: Sequence[tuple[re.Pattern[str], Reader]], offere
     found: list[Found] = []
     at, idle = 0, 0
     nexts: list[tuple[re.Match[str] | None, Reader]] = [(pattern.search(text), reader) for pattern, reader in readers]
-    while idle < _MOST:
+    while idle < _MOST and len(found) < _CALLS:
         for index, (match, reader) in enumerate(nexts):
             if match is not None and match.start() < at:
                 nexts[index] = (match.re.search(text, at), reader)
@@ -74,7 +99,11 @@ def _marked(text: str, readers: Sequence[tuple[re.Pattern[str], Reader]], offere
         _, index = min(candidates)
         match, reader = nexts[index]
         assert match is not None  # noqa: S101  for the type checker
-        calls = [one for one in reader(text, match) or () if one.sure or names.tool_of(one.name, offered)]
+        read = reader(text, match)
+        if isinstance(read, int):
+            at = max(at, read)
+            continue
+        calls = [one for one in read or () if one.sure or names.tool_of(one.name, offered)]
         found += calls
         idle += not calls
         at = max((one.end for one in calls), default=at)
@@ -85,6 +114,9 @@ def _marked(text: str, readers: Sequence[tuple[re.Pattern[str], Reader]], offere
 @lru_cache(maxsize=64)
 def _readers(offered: tuple[str, ...], order: _Order) -> tuple[tuple[re.Pattern[str], Reader], ...]:
     return (
+        (_INLINE, _past),
+        (_INDENTED, _past),
+        (fences.QUOTING, fences.quoted),
         (fences.OPENED, partial(_fenced, order=order)),
         (tagged.WRAPPED, tagged.wrapped),
         (tagged.FUNCTION, tagged.function),
@@ -114,6 +146,11 @@ def _arguments(spec: ToolSpec) -> tuple[str, ...]:
     return (*needed, *(name for name in spec.parameters.get("properties", {}) if name not in needed))
 
 
+def _past(text: str, opened: re.Match[str]) -> int | None:
+    """The end of what is only quoted; what a text begins with is not."""
+    return opened.end() if text[: opened.start()].strip() else None
+
+
 def _fenced(text: str, opened: re.Match[str], order: _Order) -> list[Found] | None:
     return fences.fenced(text, opened, order)
 
@@ -131,11 +168,15 @@ def _named(text: str, opened: re.Match[str], shape: str) -> list[Found] | None:
 
 
 def _bare(text: str, opened: re.Match[str]) -> list[Found] | None:
-    """An object or a list outside of any mark."""
-    read = mending.prefix(text, opened.start())
-    if read is None:
+    """An object or a list outside of any mark, that begins its line or follows a colon."""
+    before = text[max(0, opened.start() - _LEAD) : opened.start()].rstrip(" \t*")
+    if before and before[-1] not in "\n:;>]|)":
         return None
+    read = mending.prefix(text, opened.start())
+    if read is None or not (is_explicit(read.value) or not text[: opened.start()].strip()):
+        return None
+    plain = before[-1:] in ("", "\n") and text[read.end :][:1] in ("", "\n") and is_plain(read.value)
     return [
-        Found(name, given, opened.start(), read.end, "bare", read.mended, sure=False)
+        Found(name, given, opened.start(), read.end, "bare", read.mended, sure=False, marked=False, plain=plain)
         for name, given in in_value(read.value)
     ]

@@ -20,9 +20,14 @@ _ENDS = rf"(?:</{_NS}(?:function|invoke|tool_call|function_calls|tool_calls)>)"
 _NEXT = rf"(?:<{_NS}parameter(?:=|\s+name=)[\"']?[\w.-]{{1,64}}[\"']?[^<>]*>|{_ENDS})"
 _CLOSED = re.compile(rf"</{_NS}parameter>(?=\s*(?:{_NEXT}|<{_NS}(?:tool_call|invoke|function)|\Z))")
 _UNCLOSED = re.compile(rf"(?=\n[ \t]*{_NEXT})")
+_OPENERS = re.compile(rf"<{_NS}parameter[=\s]")
+_CLOSERS = re.compile(rf"</{_NS}parameter>")
+_MOST = 100  # parameters of a call, and calls in a wrapper
+_ENDED = re.compile(rf"\s*{_ENDS}")
 _END = re.compile(rf"\s*(?:</{_NS}(?:function|invoke)>)")
 _GLM_NAME = re.compile(r"\s*([\w.-]{1,64})\s*(?=<arg_key>|</tool_call>|\Z)")
 _GLM = re.compile(r"\s*<arg_key>\s*([\w.-]{1,64})\s*</arg_key>\s*<arg_value>")
+_GLM_OPENER, _GLM_CLOSER = re.compile("<arg_value>"), re.compile("</arg_value>")
 _GLM_END = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|<tool_call>|\Z))")
 
 
@@ -62,9 +67,14 @@ def named(text: str, opened: re.Match[str]) -> list[Found] | None:
     child = re.compile(r"\s*<(\w{1,64})>(.*?)</\1>(?=\s*(?:<\w+>|\Z))", re.DOTALL)
     body = text[:end]
     while found := child.match(body, at):
+        if found[1] in arguments or len(arguments) == _MOST:
+            return None
         arguments[found[1]], at = _trimmed(found[2]), found.end()
     if body[at:].strip():
         return None
+    opener, closer = (re.compile(f"<{slash}{opened[1]}>") for slash in ("", "/"))
+    if _goes_on(text, end + len(opened[1]) + 3, opener, closer):
+        return [Found(opened[1], {}, opened.start(), len(text), "tag", problem=UNREADABLE, sure=False, closed=False)]
     return [Found(opened[1], arguments, opened.start(), end + len(opened[1]) + 3, "tag", sure=False)]
 
 
@@ -72,7 +82,7 @@ def _several(text: str, start: int, inner: re.Match[str]) -> list[Found]:
     """All functions that one wrapper holds; the first one begins with the wrapper."""
     found: list[Found] = []
     begin: re.Match[str] | None = inner
-    while begin:
+    while begin and len(found) < _MOST:
         (one,) = function(text, begin)
         found.append(one if found else _from(one, start))
         at = _skip(text, one.end)
@@ -93,14 +103,22 @@ def _parameters(text: str, opened: re.Match[str]) -> Found:
             mended.append("a closing tag missing")
         else:
             return Found(opened[1], {}, opened.start(), len(text), "function", problem=CUT, closed=False)
-        if begin[1] in arguments:
+        if begin[1] in arguments or len(arguments) == _MOST:
             return Found(opened[1], {}, opened.start(), len(text), "function", problem=UNREADABLE, closed=False)
         arguments[begin[1]] = _trimmed(value)
     closing = _END.match(text, at)
     after = closing.end() if closing else at
-    if closing is None and text[_skip(text, at) :] and not re.compile(rf"\s*{_ENDS}").match(text, at):
+    if closing is None and _skip(text, at) == len(text):
+        return Found(opened[1], {}, opened.start(), len(text), "function", problem=CUT, closed=False)
+    if (closing is None and not _ENDED.match(text, at)) or _goes_on(text, after, _OPENERS, _CLOSERS):
         return Found(opened[1], {}, opened.start(), len(text), "function", problem=UNREADABLE, closed=False)
     return Found(opened[1], arguments, opened.start(), after, "function", tuple(mended), closed=bool(closing))
+
+
+def _goes_on(text: str, at: int, opener: re.Pattern[str], closer: re.Pattern[str]) -> bool:
+    """Whether more is closed than opened after a call's end: then that end was quoted in what the call holds."""
+    closed = len(closer.findall(text, at))
+    return closed > 0 and closed > len(opener.findall(text, at))
 
 
 def _glm(text: str, start: int, name: re.Match[str]) -> Found:
@@ -110,8 +128,12 @@ def _glm(text: str, start: int, name: re.Match[str]) -> Found:
         end = _GLM_END.search(text, begin.end())
         if end is None:
             return Found(name[1], {}, start, len(text), "glm", problem=CUT, closed=False)
+        if begin[1] in arguments or len(arguments) == _MOST:
+            return Found(name[1], {}, start, len(text), "glm", problem=UNREADABLE, closed=False)
         arguments[begin[1]], at = text[begin.end() : end.start()], end.end()
     closing = re.compile(r"\s*</tool_call>").match(text, at)
+    if _goes_on(text, at, _GLM_OPENER, _GLM_CLOSER):
+        return Found(name[1], {}, start, len(text), "glm", problem=UNREADABLE, closed=False)
     return Found(name[1], arguments, start, closing.end() if closing else at, "glm", closed=bool(closing))
 
 
@@ -133,7 +155,7 @@ def _json(text: str, start: int, at: int, closing: re.Pattern[str]) -> list[Foun
     if found and (found[-1].closed or not text[_skip(text, found[-1].end) :].startswith('"')):
         return found
     end = closing.search(text, at)
-    read = mending.load(text[at : end.start()], closed=True) if end else None
+    read = mending.load(text[at : end.start()]) if end else None
     if end is None or read is None:
         return None
     return [Found(name, given, start, end.end(), "hermes", read.mended) for name, given in in_value(read.value)]

@@ -21,8 +21,9 @@ def split(text: str, calls: Sequence[tuple[int, int]] = ()) -> tuple[str, str]:
     (vllm-project/vllm#39056). Where a template had put the opening mark into the prompt, only the closing one is there.
     """
     thoughts: list[str] = []
+    rest = 0
     while True:
-        begin = _SKIPPED.match(text).end()  # type: ignore[union-attr]
+        begin = _SKIPPED.match(text, rest).end()  # type: ignore[union-attr]
         marks = next((marks for marks in _MARKS if text.startswith(marks[0], begin)), None)
         if marks is None:
             break
@@ -31,10 +32,11 @@ def split(text: str, calls: Sequence[tuple[int, int]] = ()) -> tuple[str, str]:
         if end < 0:
             end = _NEXT.search(text, inner).start()  # type: ignore[union-attr]
             thoughts.append(text[inner:end])
-            text = text[end:]
+            rest = end
             break
         thoughts.append(text[inner:end])
-        text = text[end + len(marks[1]) :]
+        rest = end + len(marks[1])
+    text = text[rest:]
     if not thoughts:
         for opening, closing in _MARKS[:6]:
             at = text.find(closing)

@@ -38,6 +38,8 @@ _TAIL = re.compile(
     r"|</?\|?tool_calls?\|?>|<\|/tool_calls?\|>|<tool_call\|>"
     r"|<end_function_call>|\[/TOOL_CALLS\]|;))*"
 )
+_SPACE = re.compile(r"\s*")
+_BRACE = re.compile(r"\s*\}")
 _STRING = re.compile(r"<\|\"\|>(.*?)<\|\"\|>|<escape>(.*?)<escape>", re.DOTALL)
 
 
@@ -67,7 +69,7 @@ def listed(text: str, opened: re.Match[str]) -> list[Found] | None:
         if not calls:
             break
         found, start = [*found, *calls], end
-        at = end + len(text[end:]) - len(text[end:].lstrip())
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
     if found:
         return found
     problem = UNREADABLE if text.rstrip().endswith(("}", "]", "|>")) else CUT
@@ -78,7 +80,7 @@ def _mended(text: str, opened: re.Match[str], shape: str) -> Found:
     """Arguments that cannot be read as far as they go: perhaps up to the next mark, as a whole."""
     at = opened.end()
     mark = re.compile(rf"\n?```|<{_BAR}").search(text, at)
-    read = mending.load(text[at : mark.start()] if mark else text[at:], closed=mark is not None)
+    read = mending.load(text[at : mark.start()] if mark else text[at:])
     if read is None:
         problem = UNREADABLE if mark else CUT
         return Found(opened[1], {}, opened.start(), len(text), shape, problem=problem, closed=False)
@@ -94,7 +96,7 @@ def _gemma(text: str, opened: re.Match[str]) -> Found:
     for one in strings:
         plain += text[at : one.start()] + _quoted(one[1] if one[1] is not None else one[2])
         at = one.end()
-        if re.match(r"\s*\}", text[at:]):
+        if _BRACE.match(text, at):
             break
     rest = re.compile(r"[^{}<]*\}").match(text, at)
     if rest is None:

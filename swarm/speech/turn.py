@@ -19,6 +19,8 @@ from swarm.speech.found import Found, Heard, in_value
 from swarm.speech.judging import judge, too_long
 from swarm.speech.keeping import kept, made_up
 
+LONGEST = 200_000
+"""Characters of an answer's words, and of its thoughts, that are read; a longer one counts as cut off there."""
 TEXT_ID = "text"
 """The id of every call that is spoken as text: its result is a message of the user."""
 
@@ -30,6 +32,7 @@ def read(choice: Choice, specs: Sequence[ToolSpec], form: Form, *, number: int) 
     (vllm-project/vllm#22975, #39056, #48645). An answer cut off by the token limit yields no last call: half a file
     must not be written.
     """
+    choice = _bounded(choice)
     heard = _heard(choice, specs, form)
     calls, mended = _judged(heard, choice, specs, form, number)
     if not calls:
@@ -42,6 +45,14 @@ def read(choice: Choice, specs: Sequence[ToolSpec], form: Form, *, number: int) 
 def call_id(number: int, index: int) -> str:
     """The id of a call: nine letters and digits, since Mistral's templates take no other."""
     return f"c{number % 100_000:05d}{index % 1000:03d}"
+
+
+def _bounded(choice: Choice) -> Choice:
+    if max(len(choice.content), len(choice.reasoning)) <= LONGEST:
+        return choice
+    cut = {"content": choice.content[:LONGEST], "reasoning": choice.reasoning[:LONGEST]}
+    ended = {"finish_reason": "length"} if len(choice.content) > LONGEST else {}
+    return choice.model_copy(update={**cut, **ended})
 
 
 def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> Heard:
@@ -57,14 +68,12 @@ def _heard(choice: Choice, specs: Sequence[ToolSpec], form: Form) -> Heard:
         if calls := tuple(in_value(value)) if isinstance(value, dict) else ():
             return Heard(words, thought, (Found(*calls[0], 0, len(words), "constrained"),), words)
         garbled = choice.finish_reason != "length"
-    found = _first(scan.groups(_own(scan.scan(words, specs), words), words), specs)
+    found = _first(scan.meant(_own(scan.scan(words, specs), words), words), specs)
     if found:
         where = "" if not form.native else "a call in the words"
         return Heard(words, thought, found, words, where, garbled)
-    in_thought = scan.scan(thought, specs) if thought else ()
-    meant = not words.strip() or (all(one.sure for one in in_thought) and scan.ends_with(in_thought, thought))
-    if in_thought and meant:
-        found = scan.groups(in_thought, thought)[-1]  # what it came to
+    if not words.strip() and (meant := scan.meant(scan.scan(thought, specs), thought)):
+        found = meant[-1]  # what it came to
         return Heard(words, thought[: found[0].start], found, thought, "a call in the thoughts", garbled)
     return Heard(words, thought, garbled=garbled)
 

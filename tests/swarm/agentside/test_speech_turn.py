@@ -47,7 +47,7 @@ def only_call(content: str) -> Call:
         '<tool_call>{"name": "view", "arguments": {"path": "a.py"}}',
         "<function=view>\n<parameter=path>\na.py\n</parameter>\n</function>",
         "```tool\n<function=view><parameter=path>a.py</parameter></function>\n```",
-        'Let me see: {"name": "view", "arguments": {"path": "a.py"}} and so on',
+        'Let me see: {"name": "view", "arguments": {"path": "a.py"}} Done.',
         '```tool\n{"name": "read_file", "arguments": {"file": "a.py"}}\n```',
         '```tool\n{"name": "veiw", "arguments": {"filename": "a.py"}}\n```',
         '```tool\n{"name": "functions.view", "arguments": {"file_path": "a.py"}}\n```',

@@ -5,33 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from swarm.config_text import models_in
+from swarm.config_types import type_of
 from swarm.types import Frozen
 
 HIDDEN = "(set, not shown)"
-_NAMES: dict[Any, str] = {
-    str: "text",
-    int: "whole number",
-    float: "number",
-    bool: "true or false",
-    Path: "path",
-    SecretStr: "secret text",
-}
-_BOUNDS = {
-    "ge": "at least {}",
-    "gt": "more than {}",
-    "le": "at most {}",
-    "lt": "less than {}",
-    "min_length": "at least {} characters",
-    "max_length": "at most {} characters",
-    "pattern": "matching {}",
-}
 
 
 class FieldDoc(Frozen):
@@ -117,34 +100,8 @@ def _doc(key: str, field: FieldInfo) -> FieldDoc:
     default = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
     return FieldDoc(
         key=key,
-        type=_type(field),
+        type=type_of(field),
         default=None if default is None else toml_value(_plain(default)),
         required=field.is_required(),
         description=field.description or "",
     )
-
-
-def _type(field: FieldInfo) -> str:
-    bounds = [
-        words.format(getattr(rule, bound))
-        for rule in field.metadata
-        for bound, words in _BOUNDS.items()
-        if getattr(rule, bound, None) is not None
-    ]
-    name = _type_name(field.annotation)
-    if name.startswith(("list", "table")):  # its bounds are of how many it holds
-        bounds = [bound.replace("characters", "entries") for bound in bounds]
-    return ", ".join([name, *bounds])
-
-
-def _type_name(annotation: Any) -> str:
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return "one of " + ", ".join(f'"{choice}"' for choice in args)
-    if origin in {Union, UnionType}:
-        return " or ".join(_type_name(part) for part in args if part is not NoneType)
-    if origin in {tuple, list}:
-        return f"list of {_type_name(args[0])}"
-    if origin is dict:
-        return f"table of {_type_name(args[1])}"
-    return _NAMES.get(annotation, getattr(annotation, "__name__", str(annotation)))

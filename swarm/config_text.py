@@ -14,12 +14,14 @@ from pydantic_core import ErrorDetails
 from pool.config import NAME
 from sandbox.config import GROUP, INDEX, LOOPBACK
 from swarm.config_lines import Path, line_of, lines_of
+from swarm.config_types import type_name, ways_of
 from swarm.errors import TaskError
 from swarm.types import STRATEGY, Frozen
 
 Said = TypeVar("Said", bound=BaseModel)
 
 _USERINFO = re.compile(r"^(\w+://)?.*@")  # to the last @: a password may hold a slash
+_KINDS = "kinds"  # our own type of an error: a value is of none of several kinds
 _SECRET = re.compile(r"key$|secret|token$|password", re.IGNORECASE)
 
 
@@ -46,7 +48,8 @@ def dotted(path: Sequence[str | int]) -> str:
 def problems(error: ValidationError, model: type[BaseModel], text: str) -> tuple[Problem, ...]:
     """Every error of a document with ``text``, in the order of its lines."""
     lines = lines_of(text)
-    found = [_problem(detail, model, lines) for detail in error.errors(include_url=False, include_context=True)]
+    details = error.errors(include_url=False, include_context=True)
+    found = {_problem(_merged(detail, model), model, lines): None for detail in details}
     return tuple(sorted(found, key=lambda problem: (problem.line or 0, problem.key)))
 
 
@@ -80,6 +83,19 @@ def models_in(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
         yield from ((f".NAME{way}", model) for way, model in models_in(get_args(annotation)[1]))
 
 
+def _merged(detail: ErrorDetails, model: type[BaseModel]) -> ErrorDetails:
+    """One of the errors of a value that may be of several kinds, as the one that it is: pydantic tells one of each."""
+    path = detail["loc"]
+    for place, name in enumerate(path[:-1]):
+        parent = _model_at(path[:place], model)
+        field = parent.model_fields.get(str(name)) if parent else None
+        ways = ways_of(field.annotation) if field else ()
+        if len(ways) > 1 and not any(True for way in ways for _ in models_in(way)):
+            words = f"must be {', or '.join(map(type_name, ways))}"
+            return {"loc": path[: place + 1], "type": _KINDS, "msg": words, "input": None}
+    return detail
+
+
 def _problem(detail: ErrorDetails, model: type[BaseModel], lines: dict[Path, int]) -> Problem:
     path, of_name = detail["loc"], ""
     if path and path[-1] == "[key]":  # pydantic's word for a name of a table
@@ -91,6 +107,8 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], lines: dict[Path, int
     elif detail["type"] == "value_error":  # our own words, whose subject is the value
         value = _value(path, detail["input"])
         message = f"{value} {detail['ctx']['error']}" if value else str(detail["ctx"]["error"])
+    elif detail["type"] in {_KINDS, "too_short", "too_long"}:  # the value says no more
+        message = _words(detail)
     else:
         message = of_name + _words(detail) + _shown(path, detail["input"])
     return Problem(key=dotted(path), line=line_of(path, lines), message=message)
@@ -142,10 +160,13 @@ _WORDS = {
     "string_type": "must be text in quotes",
     "path_type": "must be a path in quotes",
     "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
+    "float_parsing": "must be a number",
     "finite_number": "must be a finite number",
     "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "tuple_type": "must be a list, in [brackets]",
     "dict_type": "must be a table",
     "model_type": "must be a table",
@@ -155,6 +176,8 @@ _WORDS = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "literal_error": "must be one of {expected}",
+    "too_short": "must hold at least {min_length}, and holds {actual_length}",
+    "too_long": "must hold at most {max_length}, and holds {actual_length}",
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must match {pattern}",

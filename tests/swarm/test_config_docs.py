@@ -28,7 +28,14 @@ def test_every_setting_has_a_description_and_a_type() -> None:
     assert {doc.key for doc in docs} == set(keys_of(Settings))
     assert not [doc.key for doc in docs if not doc.description or not doc.type]
     types = {doc.key: doc.type for doc in docs}
-    assert types["pool.virtual.NAME.tiers"] == "list of text, at least 1 entries, at most 8 entries"
+    assert types["pool.virtual.NAME.tiers"] == "list of text, at least 1 entry, at most 8 entries"
+    assert (
+        types["agents.NAME.success_exit_codes"]
+        == "list of whole numbers, each at least 0, at most 255, at least 1 entry"
+    )
+    assert types["scheduling.fleet"].startswith("whole number, at least ")
+    inside = ("Annotated", "Literal", "tuple", "Union", "Optional", "NoneType")
+    assert not [(key, told) for key, told in types.items() if any(word in told for word in inside)]
 
 
 def test_origins_tell_file_from_default() -> None:

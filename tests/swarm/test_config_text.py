@@ -122,3 +122,24 @@ def test_names_are_near_or_not() -> None:
     assert nearest("Fst", ["fast", "slow"]) == "fast"
     assert nearest("zebra", ["fast", "slow"]) is None
     assert dotted(("pool", "endpoints", 0, "url")) == "pool.endpoints[0].url"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[repositories.web]\nguides = "AGENTS.md"', "repositories.web.guides: must be true or false, or list of text"),
+        ("[repositories.web]\nguides = [1, 2]", "repositories.web.guides: must be true or false, or list of text"),
+        ("[agents.x]\ncommand = 3", "agents.x.command: must be text, or list of text"),
+        (
+            "[agents.x]\ncommand = 'a'\nsuccess_exit_codes = []",
+            "agents.x.success_exit_codes: must hold at least 1, and holds 0",
+        ),
+        ('[scheduling]\nfleet = "x"', 'scheduling.fleet: must be a whole number, not "x"'),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_once_and_in_words(text: str, told: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate(tomllib.loads(text))
+    (only,) = problems(caught.value, Settings, text)
+    assert str(only).partition(": ")[2] == told
+    assert only.line == len(text.splitlines())

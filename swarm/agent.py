@@ -5,6 +5,7 @@ from __future__ import annotations
 from swarm.conversation.acting import Done, act
 from swarm.conversation.asking import GaveUpError, ask
 from swarm.conversation.lessons import lessons
+from swarm.conversation.resuming import resume
 from swarm.conversation.talk import Talk, begin
 from swarm.errors import BudgetExceededError
 from swarm.tools.kit import Toolkit
@@ -22,12 +23,12 @@ class Agent:
         kit.recall(step.data for step in work.past)
         talk = await begin(work, kit)
         try:
+            done = await resume(work, talk)
             while True:
-                await talk.listen()
-                turn = await ask(work, talk)
-                done = await act(work, talk, kit, turn)
-                if done is not None and not await talk.listen():
+                heard = await talk.listen()
+                if done is not None and not heard:
                     return await _done(work, talk, done)
+                done = await act(work, talk, kit, await ask(work, talk))
         except BudgetExceededError as error:
             await work.save()
             return _ended(talk, "limit_hit", str(error), limit=error.limit)

@@ -26,6 +26,10 @@ MOVED = "another tier"
 """``about`` of the note that a conversation goes on with another tier than it began with, as a fork may."""
 FORM = "form"
 """``about`` of the note that calls are spoken in a looser form from then on; the prompt stays as it was."""
+CUT_OFF = "the last command was interrupted"
+"""``text`` of the line that stands for the result of a call which a restart cut off."""
+ENDS = "ends"
+"""The key of a result's line with which the work ends."""
 BREAKS = (ELIDED, CONDENSED, ANEW, QUARANTINED, LONGER)
 """``about`` of the notes after which a request does not begin with the bytes of the one before, or asks elsewhere."""
 
@@ -92,11 +96,15 @@ def size(messages: Iterable[Message]) -> int:
 
 @dataclass(frozen=True)
 class Past:
-    """What the journal holds of an earlier part of the same attempt."""
+    """What the journal holds of an earlier part of the same attempt.
+
+    ``answers`` are the model's so far, ``answer`` is the line of the last one and ``heard_in`` the form in which it was
+    read; of its calls the first ``told`` have their result. ``counted`` are the tokens of the last request as the
+    server counted them, and its bytes; zeros where nothing was counted.
+    """
 
     messages: tuple[Message, ...]
     native: bool
-    open_calls: tuple[str, ...]
     changed: bool
     failing: bool = False
     opening: tuple[Message, ...] = ()
@@ -108,21 +116,18 @@ class Past:
     ladder: tuple[str, ...] = ()
     form: Mapping[str, Any] = field(default_factory=dict)
     counted: tuple[int, int] = (0, 0)
+    answers: int = 0
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    heard_in: Mapping[str, Any] = field(default_factory=dict)
+    told: int = 0
 
 
 def rebuild(steps: Iterable[Step]) -> Past | None:
-    """The conversation as it stood when the journal ends. None where no conversation had begun.
-
-    ``open_calls`` are ids of calls that were asked for but have no result: they were interrupted. In the text protocol
-    an unanswered turn has the one id "text". ``counted`` are the tokens of the last request as the server counted
-    them, and its bytes; zeros where nothing was counted.
-    """
+    """The conversation as it stood when the journal ends. None where no conversation had begun."""
     past: Past | None = None
     for step in steps:
         past = after(past, step.data)
-    if past is None:
-        return None
-    return replace(past, open_calls=_open_calls(past.messages, native=past.native))
+    return past
 
 
 def after(past: Past | None, data: Mapping[str, Any]) -> Past | None:
@@ -143,7 +148,6 @@ def _begun(data: Mapping[str, Any]) -> Past:
     return Past(
         opening,
         bool(data["native"]),
-        (),
         changed=False,
         failing=bool(data.get("failing")),
         opening=opening,
@@ -159,7 +163,10 @@ def _begun(data: Mapping[str, Any]) -> Past:
 def _said(past: Past, data: Mapping[str, Any]) -> Past:
     message = _message(data["message"])
     known = replace(past, messages=(*past.messages, message), changed=past.changed or bool(data.get("changed")))
-    return known if message.role != "assistant" else replace(known, counted=counted_in(data) or past.counted)
+    if message.role == "assistant":
+        counted = counted_in(data) or past.counted
+        return replace(known, counted=counted, answers=past.answers + 1, answer=data, heard_in=past.form, told=0)
+    return replace(known, told=past.told + int("tool" in data or data.get("text") == CUT_OFF))
 
 
 def _elided(past: Past, data: Mapping[str, Any]) -> Past:
@@ -229,15 +236,3 @@ def counted_in(data: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def _message(data: Any) -> Message:
     return Message.model_validate(data)
-
-
-def _open_calls(messages: Sequence[Message], *, native: bool) -> tuple[str, ...]:
-    """Ids of the last turn's calls that nothing answers."""
-    answered: set[str | None] = set()
-    for message in reversed(messages):
-        if message.role == "assistant":
-            if not native or not message.tool_calls:
-                return () if answered else ("text",)
-            return tuple(call.id for call in message.tool_calls if call.id not in answered)
-        answered.add(message.tool_call_id)
-    return ()

@@ -16,6 +16,7 @@ from swarm.conversation.events import Event, Silence
 from swarm.conversation.measures import EDITING, minded
 from swarm.conversation.progress import Stuck
 from swarm.conversation.talk import Talk
+from swarm.history import ENDS
 from swarm.recording import fingerprint
 from swarm.speech.calls import Broken, Call, Turn
 from swarm.speech.told import nudge
@@ -24,6 +25,7 @@ from swarm.tools.specs import Finish
 from swarm.work import Work
 
 MOST = 24  # calls of one answer that are run
+OVER = "not run: the call before it ended the work."
 _LOOKING = {"view", "grep", "glob", "repo_map", "task_list", "ask"}
 _NOTHING = fingerprint(b"")
 _SILENCES: dict[str, Silence] = {"words": "words", "cut": "words", "thought": "reasoning", "nothing": "empty"}
@@ -40,7 +42,7 @@ class Done:
 async def act(work: Work, talk: Talk, kit: Toolkit, turn: Turn) -> Done | None:
     """Run the calls of one answer and tell what they gave; what ends the work, if any does. Raises GaveUpError."""
     if not turn.calls:
-        await _nudge(talk, turn)
+        await nudged(talk, turn)
     missed: list[str] = []
     failed = False
     done: Done | None = None
@@ -56,7 +58,7 @@ async def act(work: Work, talk: Talk, kit: Toolkit, turn: Turn) -> Done | None:
     return done
 
 
-async def _nudge(talk: Talk, turn: Turn) -> None:
+async def nudged(talk: Talk, turn: Turn) -> None:
     """Tell a model that called nothing what is wanted of it. Raises GaveUpError once that was of no use."""
     silence = _SILENCES.get(turn.said, "words")
     event = events.silent(talk.turn, silence, turn.message.content)
@@ -82,7 +84,7 @@ def _next(talk: Talk) -> str:
 def _held_back(call: Call | Broken, missed: list[str], number: int, *, over: bool) -> Result | None:
     """The result of a call that is not run, since it builds on one in the same answer that failed or ended the work."""
     if over:
-        return Result("not run: the call before it ended the work.", ok=False)
+        return Result(OVER, ok=False)
     if isinstance(call, Broken):
         return None
     if number >= MOST:
@@ -107,6 +109,8 @@ async def _tell(work: Work, talk: Talk, call: Call | Broken, result: Result, *, 
     event = _event(talk, call, result) if ran else None
     stuck = progress.stuck(talk.progress.after(event)) if event else None
     data = {"tool": call.name, "changed": result.changed, "text": result.text[:500], **result.data}
+    if result.finish is not None or result.ask:
+        data[ENDS] = True
     if stuck is not None and stuck.pattern != "monologue":
         data["stuck"] = {"pattern": stuck.pattern, "count": stuck.count}
         work.note(work.attempt, True)  # noqa: FBT003  whoever chooses the model may take a stronger one

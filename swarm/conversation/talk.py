@@ -38,6 +38,7 @@ class Talk:
     ``failing`` holds where tests failed before any change, ``minded`` are tests that it was asked about before it
     changed them. ``progress`` and ``trail`` are what was done. ``heard`` is the number of the last message from a
     person that was told, ``said`` are all of them, ``refused`` how often the server refused what it is asked now.
+    ``past`` is what the journal held of it where it goes on.
     """
 
     work: Work
@@ -67,6 +68,7 @@ class Talk:
     condensed: int = -1
     fruitless: int = 0
     refused: int = 0
+    past: history.Past | None = None
 
     @property
     def native(self) -> bool:
@@ -168,8 +170,8 @@ class Talk:
 
 
 async def begin(work: Work, kit: Toolkit | None = None) -> Talk:
-    """A new conversation, or the one in the journal with its interrupted calls answered. A new one begins with what
-    the ``kit`` shows of the work. Raises PoolError and SandboxError."""
+    """A new conversation, or the one in the journal as it stood, whose last answer `resuming` sees to. A new one begins
+    with what the ``kit`` shows of the work. Raises PoolError and SandboxError."""
     past = history.rebuild(work.past)
     return await _new(work, kit) if past is None else await _resumed(work, past)
 
@@ -227,25 +229,20 @@ async def _resumed(work: Work, past: history.Past) -> Talk:
     tier = work.tier if moved else past.tier
     tools = specs(testable=bool(work.test_command), size="small" if past.tools == "small" else "full")
     talk = Talk(work, past.messages, form, tools, traits, tier, opening=past.opening)
-    talk.notes, talk.turn = past.notes, len(past.messages)
+    talk.past, talk.notes = past, past.notes
     talk.ladder = work.ladder if moved else past.ladder
     talk.failing, talk.changed = past.failing, past.changed
     talk.tested = not (past.changed or past.failing)
     talk.heard = last_heard(work)
     talk.said = tuple(str(step.data["message"]["content"]) for step in work.past if step.kind == "message")
     talk.told = told_before(work.past, work.attempt)
-    calls = (step.data for step in reversed(work.past) if step.kind == "model_call" and "message" in step.data)
-    talk.context = next((data["prompt_tokens"] + data["completion_tokens"] for data in calls), 0)
+    if past.answer:
+        talk.model = str(past.answer.get("model", ""))
+        talk.context = int(past.answer.get("prompt_tokens", 0)) + int(past.answer.get("completion_tokens", 0))
     talk.count = room.Count() if moved else room.Count(*past.counted)
     own = [step for step in work.past if step.attempt == work.attempt]  # circles of one that ended are forgiven
     talk.progress, talk.trail = progress.of(own), lessons.trail_of(work.past)
-    for id_ in past.open_calls:
-        talk.changed, talk.tested = True, False  # whatever was cut off may have changed something
-        await talk.answer("note", id_, prompts.INTERRUPTED, {"text": "the last command was interrupted"})
-    if not past.open_calls and any(step.data.get("tool") == "shell" for step in work.past):
-        anew = Message(role="user", content=prompts.SHELL_ANEW)
-        if talk.messages[-1] != anew:
-            await talk.append("note", anew, {"text": "the shell begins anew"})
+    talk.turn = max(past.answers, *(event.turn for event in talk.progress.events), 0)  # ids of calls come but once
     return talk
 
 

@@ -19,21 +19,24 @@ from swarm.tools.files import LIMIT, Files
 from swarm.tools.pages import decode, page, split
 from swarm.tools.patches import hunks, reading
 from swarm.tools.patches.change import Change
+from swarm.tools.patches.hunks import Applied
 from swarm.tools.result import Result, refused
 from swarm.tools.viewing import state
 
 _SHOWN = 8  # hunks whose lines are shown, of all files
 _FILES = 200
+_NOTES = 5  # told of one file
 
 
 @dataclass
 class _State:
-    """A file as the patch makes it: None for one that is not there. ``places`` are the changed lines."""
+    """A file as the patch makes it: None for one that is not there. ``places`` are the changed lines,
+    ``how`` is in what the patch was not followed to the letter."""
 
     data: bytes | None
     executable: bool = False
     places: list[tuple[int, int]] = field(default_factory=list)
-    tolerant: bool = False
+    how: str = ""
 
 
 class _MissedError(Exception):
@@ -78,6 +81,8 @@ class Patcher:
         if old.data is None:
             raise _MissedError(f"there is no file {path}")
         if change.kind == "delete":
+            if left := await asyncio.to_thread(hunks.left, old.data, change.hunks):
+                raise _MissedError(f"{path} is not removed: {left}")
             after[path] = _State(None)
             return
         made = await asyncio.to_thread(_updated, path, old, change)
@@ -129,8 +134,7 @@ class Patcher:
                 if old is not None:
                     told.append(f"removed {path}")
                 continue
-            how = " (matched but for whitespace)" if new.tolerant else ""
-            told.append(f"{'added' if old is None else 'changed'} {path}{how}")
+            told.append(f"{'added' if old is None else 'changed'} {path}{clean(new.how)}")
             if old is not None:
                 told += _pages(new.data, new.places[: max(0, room)])
             room -= len(new.places)
@@ -160,7 +164,13 @@ def _updated(path: str, old: _State, change: Change) -> _State:
     if isinstance(made, Missed):
         raise _MissedError(f"{path}: {made.reason}")
     executable = old.executable if change.executable is None else change.executable
-    return _State(made.data, executable, list(made.places), made.tolerant)
+    return _State(made.data, executable, list(made.places), _how(made))
+
+
+def _how(made: Applied) -> str:
+    ways = ("matched but for whitespace",) if made.tolerant else ()
+    parts = (*ways, *made.notes[:_NOTES], *(("and more",) if len(made.notes) > _NOTES else ()))
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _pages(data: bytes, places: Sequence[tuple[int, int]]) -> list[str]:

@@ -19,11 +19,11 @@ class Runs:
         self._marks: dict[str, str] = {}
         self._text = "".join(self._mark(key(line)) for line in lines)
 
-    def starts(self, wanted: Sequence[str], most: int) -> list[int]:
-        """Where the wanted lines begin, counted from 0; overlapping places count, and no more than ``most``."""
+    def starts(self, wanted: Sequence[str], most: int, begin: int = 0) -> list[int]:
+        """Where from line ``begin`` the wanted lines are, counted from 0; overlapping places count, up to ``most``."""
         run = self._run(wanted)
         found: list[int] = []
-        at = self._text.find(run) if run else -1
+        at = self._text.find(run, begin) if run else -1
         while at >= 0 and len(found) < most:
             found.append(at)
             at = self._text.find(run, at + 1)

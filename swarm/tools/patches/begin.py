@@ -11,44 +11,50 @@ from swarm.tools.patches.change import Change, Hunk, signed
 from swarm.tools.patches.unified import HEAD
 
 BEGIN, _END, _FILE = "*** Begin Patch", "*** End Patch", re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$")
+_CLOSING = ("EOF", "PATCH", "```")
 _MOVE, _END_OF_FILE = "*** Move to: ", "*** End of File"
 
 
 def begin_patch(lines: Sequence[str]) -> list[Change] | Missed:
     """The form of *** Begin Patch."""
-    start = next(at for at, line in enumerate(lines) if line.strip() == BEGIN)
-    lines = _without_end(lines)
     changes: list[Change] = []
-    for line in lines[start + 1 :]:
-        if line.strip() == _END:
-            break
-        if match := _FILE.match(line.rstrip()):
+    inside = False
+    for line in _without_fence(lines):
+        bare = line.strip()
+        if bare in (BEGIN, _END):
+            _trim(changes)
+            inside = bare == BEGIN
+        elif not inside:
+            continue  # what stands before, between and after patches
+        elif match := _FILE.match(line.rstrip()):
             _trim(changes)
             changes.append(Change(kind=_kind(match[1]), path=match[2].strip()))
         elif not changes:
-            if line.strip():
+            if bare:
                 return Missed(f"{line[:80]!r} stands before any *** Update File: PATH")
         elif line.startswith(_MOVE):
             changes[-1].to = line.removeprefix(_MOVE).strip()
         else:
             _more(changes[-1], line)
-    _trim(changes)
+    if inside:
+        return Missed(f"it has no end, so some of it may be missing: give all of it, and {_END} as its last line")
     return changes
 
 
 def _trim(changes: Sequence[Change]) -> None:
     """Empty lines between a hunk and what follows are no lines of the file."""
-    for hunk in changes[-1].hunks if changes and changes[-1].kind == "update" else ():
+    for hunk in changes[-1].hunks if changes else ():
         while hunk.lines and hunk.lines[-1] == (" ", ""):
             hunk.lines.pop()
 
 
-def _without_end(lines: Sequence[str]) -> Sequence[str]:
-    """Without what follows the patch where its end mark is missing: a fence's or a here-document's."""
+def _without_fence(lines: Sequence[str]) -> Sequence[str]:
+    """With an end in the place of what closes a here-document or a fence, where the patch has none: it is whole."""
     last = len(lines)
-    while last and lines[last - 1].strip() in ("", "EOF", "PATCH", "```"):
+    while last and lines[last - 1].rstrip() in ("", *_CLOSING):
         last -= 1
-    return lines[:last]
+    closed = any(line.rstrip() in _CLOSING for line in lines[last:])
+    return [*lines[:last], _END] if closed and last and lines[last - 1].strip() != _END else lines
 
 
 def _kind(word: str) -> Literal["add", "update", "delete"]:
@@ -71,4 +77,4 @@ def _more(change: Change, line: str) -> None:
     else:
         if not hunks:
             hunks.append(Hunk())
-        hunks[-1].lines.append(signed(line, "+" if change.kind == "add" else " "))
+        hunks[-1].lines.append(signed(line, "+" if change.kind == "add" and line else " "))

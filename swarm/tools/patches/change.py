@@ -43,8 +43,8 @@ class Change:
 
     @property
     def added(self) -> str:
-        """The content of a file that is added."""
-        lines = [text for hunk in self.hunks for sign, text in hunk.lines if sign == "+"]
+        """The content of a file that is added; an empty line that lost its sign is one of its lines."""
+        lines = [text for hunk in self.hunks for sign, text in hunk.lines if sign != "-"]
         open_end = bool(self.hunks) and self.hunks[-1].closed is False
         return "\n".join(lines) + ("" if open_end or not lines else "\n")
 

@@ -7,22 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarm.tools.editing.edit import Missed, reindent
+from swarm.tools.editing.runs import LINES, too_much
 from swarm.tools.pages import decode
 from swarm.tools.patches.change import Hunk
-from swarm.tools.patches.placing import Keys, Placed, place, plain_line
+from swarm.tools.patches.lined import Lined, Taken, plain_line
+from swarm.tools.patches.placing import Placed, place
 from swarm.tools.text import crlf
 
 _BOM = "\ufeff"
+_HUNKS, _WORK = 5000, 10_000_000_000  # of one file: hunks, and its characters times hunks
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The new content, the first and last new line of each hunk, and whether any was matched but for whitespace."""
+    """The new content, the first and last new line of each hunk, whether any was matched but for whitespace, and what
+    of the patch was not followed."""
 
     data: bytes
     places: tuple[tuple[int, int], ...]
     tolerant: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def apply(data: bytes, hunks: Sequence[Hunk]) -> Applied | Missed:
@@ -30,17 +35,50 @@ def apply(data: bytes, hunks: Sequence[Hunk]) -> Applied | Missed:
     text = decode(data)
     mark = _BOM if text.startswith(_BOM) else ""
     lines: list[str] = _LINE.findall(text[len(mark) :])
+    if large := _too_large(text, len(lines), hunks):
+        return Missed(large)
+    placed = _placed(Lined(lines), hunks)
+    if isinstance(placed, Missed):
+        return placed
+    new, places = _rebuilt(lines, sorted(placed, key=lambda one: (one.start, one.end)))
+    made = (mark + "".join(new)).encode("utf-8", "surrogateescape")
+    notes = tuple(dict.fromkeys(note for one in placed for note in one.notes))
+    return Applied(made, places, any(one.tolerant for one in placed), notes)
+
+
+def left(data: bytes, hunks: Sequence[Hunk]) -> str:
+    """Why a file may not go with these hunks: lines that are given must be all that it holds. Empty where it may."""
+    given = [hunk for hunk in hunks if any(text.strip() for _, text in hunk.lines)]
+    made = apply(data, given) if given else None
+    if made is None:
+        return ""
+    if isinstance(made, Missed):
+        return f"it does not hold the lines that are to go with it: {made.reason}"
+    first = next((line for line in decode(made.data).lstrip(_BOM).split("\n") if line.strip()), "")
+    return f"it holds more than the lines that are to go with it: {first[:100]!r}" if first else ""
+
+
+def _too_large(text: str, lines: int, hunks: Sequence[Hunk]) -> str:
+    """Why no place is searched for; empty where it is. Each hunk and each anchor may look through all of the file."""
+    if lines > LINES:
+        return too_much(f"the file has {lines} lines, over {LINES}", "Change it with edit_lines or shell")
+    if len(hunks) > _HUNKS or sum(1 + len(hunk.anchors) for hunk in hunks) * len(text) > _WORK:
+        what = f"{len(hunks)} hunks in a file of {len(text)} characters"
+        return too_much(what, "Give fewer hunks at once, or change it with edit_lines or shell")
+    return ""
+
+
+def _placed(lined: Lined, hunks: Sequence[Hunk]) -> list[Placed] | Missed:
     placed: list[Placed] = []
-    seen_as = Keys(lines)
+    taken = Taken()
     for number, hunk in enumerate(hunks, 1):
-        found = place(lines, seen_as, hunk, placed)
+        found = place(lined, hunk, taken, placed[-1].end if placed else 0)
         if isinstance(found, Missed):
             which = f"hunk {number} of {len(hunks)}: " if len(hunks) > 1 else ""
             return Missed(which + found.reason)
         placed.append(found)
-    new, places = _rebuilt(lines, sorted(placed, key=lambda one: (one.start, one.end)))
-    made = (mark + "".join(new)).encode("utf-8", "surrogateescape")
-    return Applied(made, places, tolerant=any(one.tolerant for one in placed))
+        taken.add(found.start, found.end)
+    return placed
 
 
 def _rebuilt(lines: Sequence[str], placed: Sequence[Placed]) -> tuple[list[str], tuple[tuple[int, int], ...]]:

@@ -1,158 +1,131 @@
 """Finds where the hunks of a patch go in a file. Pure.
 
-A place is searched for with the very text first, then without spaces at line ends, then without any, then without the
-outermost lines of context. The first way that finds a place decides. Of several places only that is taken to which the
-patch points by its line number, its anchor or its order; else none.
+A place is searched for with the very text first, then without spaces at line ends, then without any, then without
+outermost lines of context that the file holds nowhere. The first way that finds a place decides. Of several places only
+that is taken to which the patch points by its anchor, its line number or its order; else none. A place that lies
+outside of what the anchors name is not taken either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from swarm.tools.editing.edit import Missed
 from swarm.tools.editing.nearest import nearest
+from swarm.tools.editing.runs import Runs, words
+from swarm.tools.patches import anchors, edges
+from swarm.tools.patches.anchors import Scope
 from swarm.tools.patches.change import Hunk
+from swarm.tools.patches.lined import Lined, Taken
 
 _PLACES = 1000  # looked for at most
-_FUZZ = 2  # lines of context at either end that may be wrong
+_WAYS = ((False, str), (True, str.rstrip), (True, words))
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A hunk at the lines from ``start`` to before ``end`` of the file, both counted from 0."""
+    """A hunk at the lines from ``start`` to before ``end`` of the file, both counted from 0. ``notes`` are what of the
+    patch was not followed."""
 
     hunk: Hunk
     start: int
     end: int
     tolerant: bool = False
+    notes: tuple[str, ...] = ()
 
 
-class Keys:
-    """The lines of a file as each way of comparing sees them, made once."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = lines
-        self._made: dict[Callable[[str], str], list[str]] = {}
-
-    def __call__(self, key: Callable[[str], str]) -> list[str]:
-        """By this way."""
-        if key not in self._made:
-            self._made[key] = [key(plain_line(line)) for line in self._lines]
-        return self._made[key]
-
-
-def place(lines: Sequence[str], seen_as: Keys, hunk: Hunk, placed: Sequence[Placed]) -> Placed | Missed:
-    """Where a hunk goes."""
+def place(lined: Lined, hunk: Hunk, taken: Taken, after: int) -> Placed | Missed:
+    """Where a hunk goes. ``after`` is the line behind the hunk before it, ``taken`` are the lines of all those."""
     if not hunk.old:
-        return _insertion(lines, hunk)
-    after = placed[-1].end if placed else 0
-    for tried, tolerant, key in _ways(hunk):
-        wanted = [key(line) for line in tried.old]
-        if not any(wanted) and tolerant:
+        return _insertion(lined, hunk, taken)
+    named = anchors.scope(lined, hunk.anchors, after) if hunk.anchors else None
+    for tolerant, key in _WAYS:
+        if tolerant and not any(line.strip() for line in hunk.old):
             continue
-        starts = _starts(seen_as(key), wanted, tried.at, placed)
-        if not starts:
-            continue
-        at = _chosen(lines, tried, starts, after)
-        if at is None:
-            where = ", ".join(str(start + 1) for start in starts[:10])
+        if starts := _starts(lined.runs(key), hunk, taken, named):
+            at = _chosen(lined, hunk, starts, after, named)
+            notes = _unnamed(lined, hunk)
+            return at if isinstance(at, Missed) else Placed(hunk, at, at + len(hunk.old), tolerant, notes)
+    cut = _without_edges(lined, hunk, taken, after, named)
+    return cut or Missed(nearest("".join(lined.lines), "\n".join(hunk.old)))
+
+
+def _starts(runs: Runs, hunk: Hunk, taken: Taken, named: Scope | None) -> list[int]:
+    """Where the lines are and no other hunk is: as the number tells, else below the anchors, else anywhere."""
+    size = len(hunk.old)
+    told = hunk.at - 1 if hunk.at is not None else -1
+    if (
+        (named is None or named.holds(told, told + size))
+        and runs.there(hunk.old, told)
+        and taken.free(told, told + size)
+    ):
+        return [told]
+    for begin in (max(0, named.line - size + 1), 0) if named is not None else (0,):
+        starts = runs.starts(hunk.old, _PLACES, begin)
+        if found := [start for start in starts if taken.free(start, start + size)]:
+            return found
+    return []
+
+
+def _without_edges(lined: Lined, hunk: Hunk, taken: Taken, after: int, named: Scope | None) -> Placed | Missed | None:
+    """The one place of a hunk whose outermost lines of context are not there; its line number does not count."""
+    for tried, passed in edges.smaller(hunk, lined):
+        starts, size = lined.runs(words).starts(tried.old, 2), len(tried.old)
+        if len(starts) == 1 and taken.free(starts[0], starts[0] + size):
+            at = _chosen(lined, tried, starts, after, named)
+            notes = tuple(f"the line {text.strip()[:80]!r} of its context is not in the file" for text in passed)
+            if isinstance(at, Missed):
+                return at
+            return Placed(tried, at, at + size, tolerant=True, notes=(*notes, *_unnamed(lined, hunk)))
+    return None
+
+
+def _chosen(lined: Lined, hunk: Hunk, starts: Sequence[int], after: int, named: Scope | None) -> int | Missed:
+    """The one place that is meant."""
+    size = len(hunk.old)
+    if named is not None:
+        inside = [start for start in starts if named.holds(start, start + size)]
+        if not inside:
             return Missed(
-                f"its lines are there {len(starts)} times (at lines {where}): add lines of context to make them unique"
+                f"its lines are at {_told(starts)}, which is not what {hunk.anchors[-1]!r} at line {named.line + 1} "
+                "names: name the line that the place lies below, or give the lines that are there"
             )
-        return Placed(tried, at, at + len(wanted), tolerant)
-    return Missed(nearest("".join(lines), "\n".join(hunk.old)))
-
-
-def _starts(keys: Sequence[str], wanted: Sequence[str], at: int | None, placed: Sequence[Placed]) -> list[int]:
-    """Where the wanted lines are and no other hunk is: where the patch says, else the first of all places."""
-    size = len(wanted)
-
-    def there(start: int) -> bool:
-        return keys[start] == wanted[0] and keys[start : start + size] == wanted and _free(start, start + size, placed)
-
-    if at is not None and 0 < at <= len(keys) and there(at - 1):
-        return [at - 1]
-    return list(islice((start for start in range(len(keys) - size + 1) if there(start)), _PLACES))
-
-
-def _ways(hunk: Hunk) -> Iterator[tuple[Hunk, bool, Callable[[str], str]]]:
-    """The hunk, how tolerantly its lines are compared, and by what."""
-    yield hunk, False, str
-    yield hunk, True, str.rstrip
-    yield hunk, True, _words
-    for fuzz in range(1, _FUZZ + 1):
-        smaller = _without_edges(hunk, fuzz)
-        if any(sign == "-" and text.strip() for sign, text in smaller.lines):
-            yield smaller, True, _words
-
-
-def _without_edges(hunk: Hunk, most: int) -> Hunk:
-    """Without so many lines of context at either end; its line number moves along."""
-    lines, at = list(hunk.lines), hunk.at
-    for _ in range(most):
-        if lines and lines[0][0] == " ":
-            del lines[0]
-            at = at + 1 if at is not None else None
-        if lines and lines[-1][0] == " ":
-            del lines[-1]
-    return Hunk(lines, at, hunk.counted, hunk.anchors, hunk.at_end, hunk.closed)
-
-
-def _chosen(lines: Sequence[str], hunk: Hunk, starts: Sequence[int], after: int) -> int | None:
-    """The one place that is meant; None where several may be."""
-    if len(starts) == 1:
-        return starts[0]
-    if hunk.at_end and starts[-1] + len(hunk.old) == len(lines):
+        starts = inside
+    if hunk.at_end and starts[-1] + size == len(lined.lines):
         return starts[-1]
-    if hunk.anchors and (anchor := _anchor(lines, hunk.anchors, after)) is not None:
-        return next((start for start in starts if start >= anchor), None)
+    if named is not None or len(starts) == 1:
+        return starts[0]
     later = [start for start in starts if start >= after > 0]
-    return later[0] if len(later) == 1 else None
+    if len(later) == 1:
+        return later[0]
+    return Missed(
+        f"its lines are there {len(starts)} times (at {_told(starts)}): add lines of context to make them unique"
+    )
 
 
-def _anchor(lines: Sequence[str], anchors: Sequence[str], after: int) -> int | None:
-    """The line below the anchors, each searched for below the last; from the top where none is below. An anchor is a
-    line or, where no line is the same, the beginning of one."""
-    for begin in dict.fromkeys((after, 0)):
-        at: int | None = begin
-        for anchor in anchors:
-            at = _below(lines, _words(anchor), at or 0)
-            if at is None:
-                break
-        if at is not None:
-            return at
-    return None
+def _told(starts: Sequence[int]) -> str:
+    return ("lines " if len(starts) > 1 else "line ") + ", ".join(str(start + 1) for start in starts[:10])
 
 
-def _below(lines: Sequence[str], anchor: str, start: int) -> int | None:
-    for same in (str.__eq__, str.startswith):
-        for at in range(start, len(lines)):
-            if same(_words(plain_line(lines[at])), anchor):
-                return at + 1
-    return None
+def _unnamed(lined: Lined, hunk: Hunk) -> tuple[str, ...]:
+    """That an anchor is not there, where the lines alone told the place."""
+    gone = anchors.missing(lined, hunk.anchors)
+    return (f"the line {gone[:80]!r} that it names is not in the file",) if gone else ()
 
 
-def _insertion(lines: Sequence[str], hunk: Hunk) -> Placed | Missed:
+def _insertion(lined: Lined, hunk: Hunk, taken: Taken) -> Placed | Missed:
     """Where lines go that have nothing around them."""
-    if hunk.counted and hunk.at is not None and hunk.at <= len(lines):
-        return Placed(hunk, hunk.at, hunk.at)
-    if hunk.anchors and (at := _anchor(lines, hunk.anchors, 0)) is not None:
-        return Placed(hunk, at, at)
-    if hunk.at_end or not lines:
-        return Placed(hunk, len(lines), len(lines))
-    return Missed("it only adds lines and does not say where: give the lines around them as context")
-
-
-def _free(start: int, end: int, placed: Sequence[Placed]) -> bool:
-    return all(end <= one.start or start >= one.end for one in placed)
-
-
-def plain_line(line: str) -> str:
-    """A line without its end."""
-    return line.removesuffix("\n").removesuffix("\r")
-
-
-def _words(line: str) -> str:
-    return " ".join(line.split())
+    last, at = len(lined.lines), None
+    if hunk.counted and hunk.at is not None and hunk.at <= last:
+        at = hunk.at
+    elif hunk.anchors and (named := anchors.scope(lined, hunk.anchors, 0)) is not None:
+        at = named.line + 1
+    elif hunk.at_end or not lined.lines:
+        at = last
+    if at is None:
+        which = f", and {hunk.anchors[0]!r} is no one line of the file" if hunk.anchors else ""
+        return Missed(f"it only adds lines and does not say where{which}: give the lines around them as context")
+    if not taken.free(at, at):
+        return Missed(f"it adds lines below line {at}, in the midst of those that another hunk changes: join the two")
+    return Placed(hunk, at, at)

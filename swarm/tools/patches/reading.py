@@ -16,6 +16,8 @@ def read(text: str) -> list[Change] | Missed:
     if isinstance(changes, Missed):
         return changes
     for change in changes:
+        if change.kind == "add" and (odd := _unsigned(change)):
+            return Missed(f"{change.path} is added, but its line {odd[:80]!r} has no + before it")
         if change.kind == "update" and change.to is None and change.executable is None and not _does(change):
             return Missed(f"the patch changes nothing in {change.path}: it holds no line with + or - for it")
     if not changes:
@@ -27,6 +29,12 @@ def read(text: str) -> list[Change] | Missed:
 
 def _does(change: Change) -> bool:
     return any(hunk.changes for hunk in change.hunks)
+
+
+def _unsigned(change: Change) -> str:
+    """A line of a new file that is not added, and so would be lost."""
+    lines = (line for hunk in change.hunks for line in hunk.lines)
+    return next((text for sign, text in lines if sign != "+" and text.strip()), "")
 
 
 def _bare(text: str) -> list[str]:

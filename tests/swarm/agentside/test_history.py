@@ -87,32 +87,25 @@ def test_conversation_comes_back_as_it_was() -> None:
     past = rebuild(journal(talk(2)))
     assert past is not None
     assert past.messages == talk(2)
-    assert past.open_calls == ()
+    assert past.answers == 2
 
 
-def test_call_without_a_result_is_open() -> None:
-    past = rebuild(journal(talk(2)[:-1]))
+def test_results_are_counted_from_the_last_answer_on() -> None:
+    answer, result = dumped(talk(1)[2]), dumped(Message(role="user", content="r"))
+    lines = [
+        *journal(talk(0)),
+        step(2, "model_call", message=answer),
+        step(3, "command", tool="shell", message=result),
+        step(4, "model_call", message=answer, prompt_tokens=7),
+        step(5, "command", tool="shell", message=result),
+        step(6, "message", author="ann", message=result),
+        step(7, "note", text="the last command was interrupted", message=result),
+    ]
+    counts = [(past.answers, past.told) for n in range(1, 8) if (past := rebuild(lines[:n])) is not None]
+    assert counts == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 1), (2, 2)]
+    past = rebuild(lines)
     assert past is not None
-    assert past.open_calls == ("c1",)
-
-
-def test_one_of_two_calls_answered_leaves_the_other_open() -> None:
-    calls = (ToolCall(id="x", name="shell", arguments="{}"), ToolCall(id="y", name="shell", arguments="{}"))
-    messages = (
-        *talk(0),
-        Message(role="assistant", tool_calls=calls),
-        Message(role="tool", content="r", tool_call_id="x"),
-    )
-    past = rebuild(journal(messages))
-    assert past is not None
-    assert past.open_calls == ("y",)
-
-
-def test_unanswered_turn_of_the_text_protocol_is_open() -> None:
-    messages = (*talk(0), Message(role="assistant", content="```tool\n{}\n```"))
-    past = rebuild(journal(messages, native=False))
-    assert past is not None
-    assert past.open_calls == ("text",)
+    assert past.answer["prompt_tokens"] == 7
 
 
 def test_elision_is_replayed() -> None:

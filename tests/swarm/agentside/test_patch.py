@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.tools.editing.edit import Missed
+from swarm.tools.editing.runs import LINES as MOST
 from swarm.tools.patches import hunks
 from swarm.tools.patches import reading as patch
 from swarm.tools.patches.hunks import Applied
@@ -80,6 +81,80 @@ def test_outer_context_may_be_wrong_where_the_rest_is_one_place() -> None:
     assert made == b"a = 1\nb = 5\nc = 3\n"
 
 
+def test_context_that_tells_of_another_place_is_never_passed_over() -> None:
+    data = b"def f():\n    return 1\n\ndef g():\n    return 2\n"
+    lines = ("-    return 1", "+    return 3")
+    assert "nearest lines" in missed(data, unified(" def g():", *lines)), "there, but elsewhere"
+    assert "nearest lines" in missed(data, unified(" def h():", *lines, " ")), "the head of a definition"
+    assert "nearest lines" in missed(data, unified(" x = 1", *lines)), "no context is left"
+    twice = b"first\nsecond\n" * 2
+    assert "nearest lines" in missed(twice, unified(" zero", " first", "-second", "+third", head="@@ -1 +1 @@")), (
+        "twice"
+    )
+
+
+def test_a_file_goes_only_with_all_its_lines() -> None:
+    def left(data: bytes, *lines: str) -> str:
+        changes = patch.read("\n".join(["--- a/f.py", "+++ /dev/null", "@@ -1,3 +0,0 @@", *lines, ""]))
+        assert not isinstance(changes, Missed)
+        assert changes[0].kind == "delete"
+        return hunks.left(data, changes[0].hunks)
+
+    assert "does not hold" in left(b"IMPORTANT\n", "-other")
+    assert "more than the lines" in left(SMALL, "-a = 1", "-b = 2")
+    assert "more than the lines" in left(b"\n\nx\n\n", " x")
+    for data in (SMALL, b"\xef\xbb\xbfa = 1\r\nb = 2\r\nc = 3"):
+        assert left(data, "-a = 1", "-b = 2", "-c = 3") == ""
+    assert hunks.left(SMALL, []) == "", "a file that is only named goes"
+
+
+def test_what_was_passed_over_is_told() -> None:
+    def notes(text: str) -> str:
+        changes = patch.read(text)
+        assert not isinstance(changes, Missed)
+        made = hunks.apply(SMALL, changes[0].hunks)
+        assert isinstance(made, Applied)
+        return " ".join(made.notes)
+
+    assert "'something else' of its context" in notes(unified(" something else", "-b = 2", "+b = 5", " c = 3"))
+    assert "'class C:' that it names" in notes(begin("@@ class C:", "-b = 2", "+b = 5"))
+    assert notes(begin("@@ a = 1", "-b = 2", "+b = 5")) == ""
+
+
+def test_an_anchor_is_a_whole_line_before_it_is_the_beginning_of_one() -> None:
+    data = b"class AB:\n    x = 1\nclass A:\n    x = 1\n"
+    third = b"class AB:\n    x = 1\nclass A:\n    x = 2\n"
+    for anchor in ("class A", "class A:", "class  A:"):
+        assert applied(data, begin(f"@@ {anchor}", "-    x = 1", "+    x = 2")) == third
+    assert "2 times" in missed(data, begin("@@ class", "-    x = 1", "+    x = 2")), "two lines begin so"
+    twice = b"class A:\n    def f():\n        x\nclass B:\n    def f():\n        x\n"
+    assert "2 times" in missed(twice, begin("@@ def f():", "-        x", "+        y"))
+    assert applied(twice, begin("@@ class B:", "@@ def f():", "-        x", "+        y")).endswith(b"y\n")
+
+
+@pytest.mark.parametrize("anchor", ["def g():", "def h():"])
+def test_lines_outside_of_what_an_anchor_names_are_not_taken(anchor: str) -> None:
+    data = b"def h():\n    pass\ndef f():\n    return 1\ndef g():\n    return 2\n"
+    assert f"which is not what '{anchor}'" in missed(data, begin(f"@@ {anchor}", "-    return 1", "+    return 3"))
+
+
+def test_lines_are_not_added_in_the_midst_of_another_hunk() -> None:
+    text = unified("-a = 1", "-b = 2", "+x", head="@@ -1,2 +1 @@") + "@@ -1,0 +1 @@\n+y\n"
+    assert "in the midst" in missed(SMALL, text)
+
+
+def test_a_file_of_lines_that_are_alike_takes_many_hunks_in_a_moment() -> None:
+    lines = "".join(f"@@ -{at} +{at} @@ class A:\n-    x = 1\n+    x = {at}\n" for at in range(2, 2002))
+    data = b"class A:\n" + b"    x = 1\n" * 40_000
+    assert applied(data, f"--- a/f\n+++ b/f\n{lines}").startswith(b"class A:\n    x = 2\n    x = 3\n")
+
+
+def test_more_than_can_be_searched_is_refused_by_count() -> None:
+    one = "@@ -1 +1 @@\n-a\n+b\n"
+    assert "too much to search: 5001 hunks" in missed(b"a\n", "--- a/f\n+++ b/f\n" + one * 5001)
+    assert "too much to search: the file has" in missed(b"\n" * (MOST + 1), "--- a/f\n+++ b/f\n" + one)
+
+
 def test_of_several_places_none_is_guessed() -> None:
     data = b"x = 1\npass\nx = 1\npass\n"
     assert "2 times (at lines 1, 3)" in missed(data, begin("-x = 1", "+x = 2"))
@@ -144,6 +219,36 @@ def test_empty_lines_after_a_hunk_and_a_missing_end_do_no_harm() -> None:
     changes = patch.read(text)
     assert not isinstance(changes, Missed)
     assert changes[1].hunks[0].lines == [("-", "x"), ("+", "y")]
+
+
+def test_a_patch_that_may_be_cut_off_is_refused() -> None:
+    cut = "*** Begin Patch\n*** Update File: f.py\n@@\n-x\n+y\n*** Update File: g.py\n@@\n-z"
+    for text in (cut, f"{cut}\n EOF\n", "*** Begin Patch\n*** Add File: f.py\n+x"):
+        result = patch.read(text)
+        assert isinstance(result, Missed)
+        assert "no end" in result.reason
+
+
+def test_every_patch_of_several_is_read() -> None:
+    changes = patch.read(f"First:\n{begin('-a', '+b')}\n\nThen:\n{begin('-c', '+d', path='g.py')}\n")
+    assert not isinstance(changes, Missed)
+    assert [(one.path, one.hunks[0].lines) for one in changes] == [
+        ("f.py", [("-", "a"), ("+", "b")]),
+        ("g.py", [("-", "c"), ("+", "d")]),
+    ]
+
+
+def test_no_line_of_a_new_file_is_lost() -> None:
+    head = "--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,3 @@\n"
+    result = patch.read(f"{head}+def f():\n    return 1\n")
+    assert isinstance(result, Missed)
+    assert "has no + before it" in result.reason
+    changes = patch.read(f"{head}+a\n\n+b\n")
+    assert not isinstance(changes, Missed)
+    assert changes[0].added == "a\n\nb\n"
+    changes = patch.read("*** Begin Patch\n*** Add File: f\n+a\n\n+b\n\n*** Delete File: g\n*** End Patch")
+    assert not isinstance(changes, Missed)
+    assert changes[0].added == "a\n\nb\n"
 
 
 @pytest.mark.parametrize(

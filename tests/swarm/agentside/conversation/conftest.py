@@ -15,6 +15,7 @@ from sandbox.types import Command, Outcome
 from swarm.budgets.ledger import BudgetLedger
 from swarm.conversation.acting import Done, act
 from swarm.conversation.asking import ask
+from swarm.conversation.resuming import resume
 from swarm.conversation.talk import Talk, begin
 from swarm.tools.kit import Result
 from swarm.tools.specs import TOOLS
@@ -100,7 +101,10 @@ class Bench:
 
     async def again(self) -> Talk:
         """The conversation as a later life finds it in the journal."""
-        return await begin(replace(self.work, past=tuple(self.steps)))
+        work = replace(self.work, past=tuple(self.steps))
+        talk = await begin(work)
+        await resume(work, talk)
+        return talk
 
     async def turn(self, talk: Talk, kit: Scripted) -> Done | None:
         await talk.listen()

@@ -20,7 +20,7 @@ from swarm.replay.player import PATIENCE, Player, ReplayStopped
 from swarm.replay.record import Life, Recording, chosen, hindrance, in_order, ladder, last_tree, lives, manners
 from swarm.replay.verdict import Verdict
 from swarm.rooms import Rooms, Tree
-from swarm.strategies.auto import in_turn
+from swarm.strategies.turns import in_turn
 from swarm.types import Spent
 from swarm.work import Strategy, Work
 from swarm.workroom import SAVE_LIMIT

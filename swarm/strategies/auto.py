@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from swarm.budgets.share import spent_in
 from swarm.strategies import learning
 from swarm.strategies.learning import Decision
-from swarm.strategies.parts import concluded, of_whole, share_spent, shared_out
 from swarm.strategies.sizes import is_weak
+from swarm.strategies.turns import in_turn
 from swarm.types import Conclusion
 from swarm.work import Strategy, Work
 
 AUTO = "auto"
 CHOICE = "strategy"
 """``about`` of the note that says which strategies `auto` tries, and why."""
-_FIRST = 0.4  # of what is left, for a way that another one may follow
 _LADDERED = ("cascade", "plan", "draft-verify")  # need a second tier
 
 
@@ -73,25 +71,6 @@ def others_than(rule: Sequence[str], *, small: bool, testable: bool, tiers: int)
     found += ["mutation_repair", "sampled_repair"] if testable else []
     found += _LADDERED if tiers > 1 else []
     return tuple(name for name in found if name not in rule)
-
-
-async def in_turn(work: Work, names: Sequence[str], strategy: Callable[[str], Strategy]) -> Conclusion:
-    """Try strategies one after the other, as long as each gives up. Raises PoolError and SandboxError.
-
-    Several are parts, each with a conversation of its own; each but the last may spend a share of what is left.
-    """
-    tried: dict[str, int] = {}
-    for number, name in enumerate(names, 1):
-        before = work.ledger.spent().tokens
-        part = work if len(names) == 1 else shared_out(work, f"way-{number}", 1.0 if number == len(names) else _FIRST)
-        earlier = spent_in(part.past).tokens
-        conclusion = await (strategy(name).work(work) if part is work else concluded(part, strategy(name)))
-        tried[name] = work.ledger.spent().tokens - before + earlier
-        if number == len(names) or not (conclusion.ending == "gave_up" or share_spent(conclusion)):
-            break
-        ended = "gave up" if conclusion.ending == "gave_up" else "spent its share"
-        await work.record("note", {"text": f"{name} {ended}: {conclusion.summary}"})
-    return of_whole(conclusion.model_copy(update={"strategy": name, "tried": tried}))
 
 
 def _chosen_before(work: Work) -> tuple[tuple[str, ...], str]:

@@ -9,7 +9,7 @@ from swarm.agent import Agent
 from swarm.agents import RECIPES, AgentConfig, agent_of
 from swarm.config_strategies import DEEPEST, StrategyConfig, names, ready_made
 from swarm.errors import ConfigError
-from swarm.strategies.auto import Auto, in_turn
+from swarm.strategies.auto import Auto
 from swarm.strategies.best_of import BestOf
 from swarm.strategies.cascade import Cascade
 from swarm.strategies.command import CommandAgent
@@ -17,6 +17,7 @@ from swarm.strategies.plan import PlanThenAct
 from swarm.strategies.repair import SampledRepair
 from swarm.strategies.review import ReviewAndFix
 from swarm.strategies.sizes import is_small
+from swarm.strategies.turns import in_turn
 from swarm.strategies.verify import DraftVerify
 from swarm.types import Conclusion
 from swarm.work import Strategy, Work

@@ -105,12 +105,14 @@ async def test_ways_in_turn_replay_the_one_that_gave_up_as_well(
     bench: Any, name: str, record: Any, replay: Any
 ) -> None:
     bench.pool = by_session(
-        way_1=["I cannot"] * 9, way_2=[call("shell", command=MEND), call("run_tests"), finish(), finish()]
+        way_1=[call("shell", command=WRONG), *["I cannot"] * 9],
+        way_2=[call("shell", command=MEND), call("run_tests"), finish(), finish()],
     )
     turns = InTurn(("first", "second"), lambda _: Agent())
     bench.strategies = {"turns": turns}
     recorded, objects = await whole(bench, name, "turns", record)
     parts = [step.data.get("part") for step in recorded.steps if step.kind == "model_call"]
     assert (parts[0], parts[-1]) == ("way-1", "way-2")
+    assert any("taken back" in str(step.data.get("text")) for step in recorded.steps if step.kind == "edit")
     verdict = await replay(recorded, objects, strategy=lambda _: turns)
     assert (verdict.same, verdict.stopped) == (True, ""), "\n".join(told(verdict))

@@ -24,7 +24,7 @@ _MOST = 300  # marks and objects that turn out to be no call, after which a text
 _LEAD = 200  # characters before an object that are looked at
 _LONG = 5_000  # characters of a text that may be calls in Python's notation as a whole
 _INLINE = re.compile(r"(?<![`\\])(?P<mark>`{1,2})(?!`)[^\n]{1,2000}?(?<!`)(?P=mark)(?!`)")
-_INDENTED = re.compile(r"(?<=\n)(?:(?: {4}| {0,3}\t)[^\n]*(?:\n|\Z))+")
+_INDENTED = re.compile(r"(?<=\n)(?:(?: {4}| {0,3}\t)(?=[ \t]*\S)[^\n]*(?:\n|\Z))+")
 _CALLS = 200  # that are heard of one text at most
 _WORD = re.compile(r"[\W_]*[^\W_]{0,20}[\W_]*")
 _GAP = re.compile(

@@ -3,11 +3,15 @@
 Thompson sampling (Thompson, 1933; Chapelle and Li, 2011): what is known of a way is a distribution, one draw of each
 decides, so a way is tried about as often as it may be the best; a few attempts take any that could work. What is
 long ago counts for less. The draw is seeded by the attempt's id: the same attempt decides the same.
+
+Worth for a token alone would keep a way attractive that never solves anything but fails at no cost, though whatever
+follows it has to pay. So ways that surely solve far less than the best one are left to those few attempts.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +27,8 @@ _OVERHEAD = (
 )
 _COST = 30_000.0  # tokens of an attempt of a way that nothing is known of
 _EXPLORE = 0.06  # of all attempts take any way that could work, so that nothing is given up for good
+_FAR = 0.25  # of what the best way surely solves: one that at most solves this is left out
+_SURE = 1.96  # standard deviations, of a bound that holds in 95 of 100 cases
 _FEW = 3.0  # outcomes below which nothing is learnt yet
 
 
@@ -33,6 +39,16 @@ class Record:
     tried: float
     solved: float
     tokens: float
+
+    def bounds(self) -> tuple[float, float]:
+        """Between which shares of attempts solved the true one surely lies (Wilson, 1927)."""
+        if not self.tried:
+            return 0.0, 1.0
+        share, square = self.solved / self.tried, _SURE**2
+        middle = share + square / (2 * self.tried)
+        spread = _SURE * math.sqrt(share * (1 - share) / self.tried + square / (4 * self.tried**2))
+        whole = 1 + square / self.tried
+        return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
 
     def told(self) -> str:
         """In words."""
@@ -67,8 +83,9 @@ def decide(
         before = records[pick].told() if pick in records else "was never tried here"
         return _decided(pick, rule, f"tried now and then to see how it does; {before}")
     known = list(dict.fromkeys((*rule, *sorted(records))))
-    worths = {name: _worth(records.get(name), draw, first=name == rule[0]) for name in known}
-    pick = max(known, key=lambda name: worths[name])
+    hopeless = _hopeless(records)
+    worths = {name: _worth(records.get(name), draw, first=name == rule[0]) for name in known if name not in hopeless}
+    pick = max(worths, key=lambda name: worths[name])
     told = ", ".join(f"{name} {records[name].told()}" if name in records else f"{name} untried" for name in known)
     return _decided(pick, rule, told)
 
@@ -81,6 +98,13 @@ def recorded(outcomes: Iterable[Experience], *, now: float, tier: str | None = N
         weight = 0.5 ** (age / HALF_LIFE) * (1.0 if tier in {None, one.tier} else 0.5)
         weights.setdefault(one.strategy, []).append((weight, one))
     return {name: _record(found) for name, found in weights.items()}
+
+
+def _hopeless(records: Mapping[str, Record]) -> frozenset[str]:
+    """The ways that surely solve far less than the best one."""
+    bounds = {name: record.bounds() for name, record in records.items()}
+    best = max(low for low, _ in bounds.values())
+    return frozenset(name for name, (_, high) in bounds.items() if high < _FAR * best)
 
 
 def _record(found: Sequence[tuple[float, Experience]]) -> Record:

@@ -59,6 +59,23 @@ def test_of_equals_the_cheaper_is_taken() -> None:
     assert found["agent"] > 320
 
 
+def test_a_way_that_solves_nothing_is_no_choice_for_being_cheap() -> None:
+    found = picks([*seen("review", 0, 50, tokens=0), *seen("agent", 8, 10, tokens=200_000)])
+    assert 0 < found["review"] < 20
+    found = picks([*seen("review", 8, 10, tokens=200_000), *seen("agent", 0, 50, tokens=0)])
+    assert 0 < found["agent"] < 20
+
+
+def test_a_cheap_way_that_solves_some_is_tried_before_a_dear_one() -> None:
+    found = picks([*seen("review", 10, 50, tokens=1_000), *seen("agent", 8, 10, tokens=200_000)])
+    assert found["review"] > 320
+
+
+def test_where_no_way_solves_anything_none_is_left_out() -> None:
+    found = picks([*seen("review", 0, 50, tokens=0), *seen("agent", 0, 50, tokens=0)])
+    assert min(found["review"], found["agent"]) > 80
+
+
 def test_what_is_long_ago_counts_for_less() -> None:
     old = [*seen("review", 10, 10), *seen("agent", 0, 10)]
     fresh = seen("agent", 10, 10, at=20 * HALF_LIFE)

@@ -18,15 +18,15 @@ from sandbox.trees.names import above, git_among, normal
 from swarm.types import AMOUNT, Frozen
 
 COMMAND = "command"  # the one test of a command that does not tell its tests apart, as `checks.run_tests` names it
-_LONGEST_NAME = 255  # bytes of one part of a path, which is what file systems take
+LONGEST_NAME = 255  # bytes of one part of a path, which is what file systems take
 
 
 def _plain(path: str) -> str:
     raw = path.encode("utf-8", "surrogateescape")
     if normal(raw) != raw or git_among(raw.split(b"/")) is not None:
         raise ValueError(f"{path!r} is no plain path relative to the workspace")
-    if max(map(len, raw.split(b"/"))) > _LONGEST_NAME:
-        raise ValueError(f"{path[:40]!r}... has a name of over {_LONGEST_NAME} bytes in it, which no file system takes")
+    if max(map(len, raw.split(b"/"))) > LONGEST_NAME:
+        raise ValueError(f"{path[:40]!r}... has a name of over {LONGEST_NAME} bytes in it, which no file system takes")
     return path
 
 

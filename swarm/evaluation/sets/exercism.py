@@ -8,25 +8,36 @@ Each example takes the place of the stub at the same position.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from swarm.evaluation.case import Case, File
-from swarm.evaluation.sets.reading import data, folder, holding, inside, json_object, made, plain, refuse, text, within
+from swarm.evaluation.sets.reading import (
+    data,
+    folder,
+    holding,
+    inside,
+    json_object,
+    made,
+    plain,
+    refuse,
+    text,
+    within,
+    words,
+)
 
 NAME = "exercism"
 SECONDS = 60.0
 _CONFIG = ".meta/config.json"
 _DOCS = ("introduction.md", "instructions.md", "instructions.append.md")
-_COMMANDS: dict[str, Callable[[str], str]] = {
-    ".py": lambda tests: f"python3 -m pytest -q {tests}",
+_COMMANDS: dict[str, Callable[[list[str]], str]] = {
+    ".py": lambda tests: f"python3 -m pytest -q {words(tests)}",
     ".go": lambda _: "go test ./...",
     ".rs": lambda _: "cargo test --offline -- --include-ignored",
-    ".rb": lambda tests: f"ruby {tests.split(' ', 1)[0]}",
-    ".sh": lambda tests: f"bats {tests}",
-    ".bats": lambda tests: f"BATS_RUN_SKIPPED=true bats {tests}",
+    ".rb": lambda tests: f"ruby {words(tests[:1])}",
+    ".sh": lambda tests: f"bats {words(tests)}",
+    ".bats": lambda tests: f"BATS_RUN_SKIPPED=true bats {words(tests)}",
 }
 """How a track's own tests are run, by the ending of a test's name, where that needs nothing to be fetched."""
 
@@ -70,7 +81,7 @@ def _case(exercise: Path) -> Case:
         files=[_file(exercise, name, where) for name in dict.fromkeys([*stubs, *named["editor"]])],
         hidden={
             "files": [_file(exercise, name, where) for name in tests],
-            "command": command(shlex.join(tests)) if command else "false",
+            "command": command(tests) if command else "false",
             "seconds": SECONDS,
         },
         solution={"files": solution} if solution else None,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from swarm.evaluation.case import Case, File
-from swarm.evaluation.sets.reading import data, folder, inside, made, refuse
+from swarm.evaluation.sets.reading import data, folder, inside, made, refuse, words
 
 NAME = "quixbugs"
 PROGRAMS, SOUND, TESTS, JSON = "python_programs", "correct_python_programs", "python_testcases", "json_testcases"
@@ -60,7 +60,7 @@ class QuixBugs:
         helpers = [f"{PROGRAMS}/{one}" for one in _HELPERS if self._has(f"{PROGRAMS}/{one}")]
         cases = self._data(f"{JSON}/{name}.json") if self._has(f"{JSON}/{name}.json") else b""
         seen = _first_half(cases)
-        command = f"python3 -m pytest -q {TESTS}/test_{name}.py"
+        command = f"python3 -m pytest -q {words([f'{TESTS}/test_{name}.py'])}"
         return made(
             self._top / program,
             id=name,

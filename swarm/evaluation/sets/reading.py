@@ -5,11 +5,13 @@ What lies in such a folder is data of strangers. A name that it gives never lead
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shlex
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +19,7 @@ from pydantic import ValidationError
 
 from sandbox.trees.names import git_among, normal
 from swarm.errors import EvaluationError
-from swarm.evaluation.case import Case, File
+from swarm.evaluation.case import LONGEST_NAME, Case, File
 
 LONGEST_TEXT = 2 * 1024 * 1024  # bytes of a statement, a description, a script
 LONGEST_LINE = 32 * 1024 * 1024  # of one row
@@ -26,6 +28,7 @@ LARGEST_TREE = 64 * 1024 * 1024  # of all files of one case
 MOST_FILES = 5000  # of one case
 DEEPEST = 64  # folders in folders
 MOST_ROWS = 1_000_000
+_SHOWN = 200  # characters of a name in a message
 
 
 def refuse(where: str | Path, why: str, mend: str) -> NoReturn:
@@ -35,10 +38,21 @@ def refuse(where: str | Path, why: str, mend: str) -> NoReturn:
 
 def folder(path: Path, what: str) -> Path:
     """A folder of the user's, made absolute. Raises EvaluationError."""
-    found = path.expanduser().absolute()
-    if not found.is_dir():
-        refuse(found, "is no folder" if found.exists() else "is not there", f"name the folder of {what}")
+    found, mend = whole(path), f"name the folder of {what}"
+    try:
+        if not found.is_dir():
+            refuse(found, "is no folder" if found.exists() else "is not there", mend)
+    except OSError as error:
+        refuse(_shown(found), error.strerror or str(error), mend)
     return found
+
+
+def whole(path: Path) -> Path:
+    """A path as a person writes it, made absolute. Raises EvaluationError for a home that there is not."""
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        refuse(_shown(path), "begins with the home of a user who is not there", "write the path out, from / on")
 
 
 def data(path: Path, most: int = LARGEST_FILE) -> bytes:
@@ -46,8 +60,8 @@ def data(path: Path, most: int = LARGEST_FILE) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        link = path.is_symlink()
-        refuse(path, "is a link" if link else error.strerror or str(error), "put a plain, readable file there")
+        why = "is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
+        refuse(_shown(path), why, "put a plain, readable file there")
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             refuse(path, "is no plain file", "put a plain, readable file there")
@@ -71,7 +85,9 @@ def toml(path: Path) -> dict[str, Any]:
     """A TOML file. Raises EvaluationError, with the line that the parser names."""
     try:
         return tomllib.loads(text(path))
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        refuse(path, "nests too deep to be read", "make it flatter")
+    except ValueError as error:  # also a number of more digits than Python reads
         refuse(path, f"is no TOML: {error}", "mend that line")
 
 
@@ -134,13 +150,22 @@ def holding(top: Path, mark: str) -> list[Path]:
 
 def plain(name: str, where: str | Path) -> str:
     """A relative path with nothing odd about it. Raises EvaluationError."""
-    raw = name.encode("utf-8", "surrogateescape")
+    told = f"names the path {_shown(name)!r}"
+    try:
+        raw = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        refuse(where, f"{told}, which holds half of a character", "name it as it is on disk")
     found = normal(raw)
     if found is None or git_among(found.split(b"/")) is not None or "\\" in name:
-        refuse(
-            where, f"names the path {name!r}, which leads out of its folder or into git's", "name a plain path in it"
-        )
+        refuse(where, f"{told}, which leads out of its folder or into git's", "name a plain path in it")
+    if max(map(len, found.split(b"/"))) > LONGEST_NAME:
+        refuse(where, f"{told}, whose name is longer than {LONGEST_NAME} bytes", "give it a shorter name")
     return found.decode("utf-8", "surrogateescape")
+
+
+def words(paths: Iterable[str]) -> str:
+    """Paths as the words of a shell's command, none of them an option."""
+    return shlex.join(f"./{path}" if path.startswith("-") else path for path in paths)
 
 
 def tree(top: Path, *, under: str = "", leave_out: frozenset[str] = frozenset()) -> tuple[File, ...]:
@@ -167,7 +192,9 @@ def made(where: str | Path, **fields: Any) -> Case:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         what = ".".join(map(str, first["loc"])) or "the case"
-        refuse(where, f"{what}: {first['msg'].removeprefix('Value error, ')}", "mend that, or leave the case out")
+        refuse(
+            where, f"{what[:_SHOWN]}: {first['msg'].removeprefix('Value error, ')}", "mend that, or leave the case out"
+        )
 
 
 def _walk(top: Path, leave_out: frozenset[str]) -> Iterator[Path]:
@@ -198,3 +225,9 @@ def _loads(said: str, where: str | Path) -> Any:
         return json.loads(said)
     except (ValueError, RecursionError) as error:
         refuse(where, f"is no JSON: {error}", "mend it there")
+
+
+def _shown(name: str | Path) -> str:
+    """What a message shows of a name."""
+    said = str(name)
+    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}..."

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 from swarm.errors import EvaluationError
 from swarm.evaluation.case import Case, GitSource
 from swarm.evaluation.sets.given import Given
-from swarm.evaluation.sets.reading import folder, made, plain, refuse, rows
+from swarm.evaluation.sets.reading import folder, made, plain, refuse, rows, whole, words
 
 NAME = "swe"
 SECONDS = 1800.0
@@ -41,7 +40,7 @@ class SweRows:
     licence = "unknown"
 
     def __init__(self, path: Path, given: Given) -> None:
-        self._path = path.expanduser().absolute()
+        self._path = whole(path)
         if not self._path.is_file():
             refuse(self._path, "is not there", "name a JSON or JSONL file of rows as SWE-bench has them")
         if given.repositories is None:
@@ -113,7 +112,7 @@ def _has(git: Path, commit: str) -> bool:
 
 def _pytest(touched: list[str]) -> str:
     tests = [path for path in touched if path.endswith(".py")]
-    return f"python3 -m pytest -rA {shlex.join(tests)}" if tests else "false"
+    return f"python3 -m pytest -rA {words(tests)}" if tests else "false"
 
 
 def _unjudged(row: dict[str, Any], fails: tuple[str, ...]) -> str:
@@ -127,7 +126,7 @@ def _names(row: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
     if isinstance(found, str):
         try:
             found = json.loads(found)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         refuse(where, f"{key} is no list of names", "write it as a list, or as one in JSON text")

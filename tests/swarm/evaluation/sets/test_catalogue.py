@@ -3,7 +3,7 @@
 import pytest
 
 from swarm.errors import EvaluationError
-from swarm.evaluation.sets.catalogue import CATALOGUE, set_named
+from swarm.evaluation.sets.catalogue import CATALOGUE, Guarded, set_named
 from swarm.evaluation.sets.given import Given
 
 PATHS = [name for name, entry in CATALOGUE.items() if entry.needs_path]
@@ -53,3 +53,28 @@ def test_templates_put_in_what_is_known_and_refuse_the_rest():
     assert Given(image="none").image_of("a", "theirs") is None
     with pytest.raises(EvaluationError, match="placeholder"):
         Given(image="{id.__class__}").image_of("a")
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("~nosuchuser/x", "home of a user"), ("/tmp/" + "x" * 5000, "too long"), ("/tmp/\udcff", "is not UTF-8")],
+    ids=["a home", "a long name", "no UTF-8"],
+)
+def test_a_path_that_cannot_be_is_told_in_words(name, path, words):
+    with pytest.raises(EvaluationError, match=words) as caught:
+        set_named(f"{name}:{path}", Given())
+    assert caught.value.mend
+    assert len(str(caught.value)) < 500
+
+
+def test_what_the_system_says_of_a_place_in_a_set_is_told_with_the_place(tmp_path):
+    class Forbidden:
+        name, origin, licence = "folder:x", "x", "unknown"
+
+        def cases(self):
+            raise PermissionError(13, "Permission denied", str(tmp_path / "a"))
+            yield
+
+    with pytest.raises(EvaluationError, match=f"{tmp_path}/a: Permission denied"):
+        list(Guarded(Forbidden()).cases())

@@ -105,6 +105,20 @@ def test_names_of_tests_reach_the_shell_as_one_word(tmp_path):
     assert case.hidden.command == "python3 -m pytest -q 'a;reboot_test.py'"
 
 
+def test_one_test_of_ruby_is_named_whole(tmp_path):
+    set_ = exercise(tmp_path, test=["leap test.rb", "more.rb"])
+    put(tmp_path / "exercises/practice/leap", {"leap test.rb": "tests", "more.rb": ""})
+    (case,) = set_.cases()
+    assert case.hidden.command == "ruby 'leap test.rb'"
+
+
+def test_a_program_of_quixbugs_with_a_blank_reaches_the_shell_as_one_word(quixbugs):
+    names = ("python_programs/{}.py", "correct_python_programs/{}.py", "python_testcases/test_{}.py")
+    put(quixbugs, {name.format("a b"): "x" for name in names})
+    case = next(iter(QuixBugs(quixbugs).cases()))
+    assert case.hidden.command == "python3 -m pytest -q 'python_testcases/test_a b.py'"
+
+
 @pytest.mark.parametrize("part", [".docs", ".meta"])
 def test_a_folder_of_an_exercise_that_is_a_link_is_refused(tmp_path, part):
     set_ = exercise(tmp_path)

@@ -103,3 +103,26 @@ def test_the_folder_that_is_read_may_not_be_a_link_itself(tmp_path):
     (tmp_path / "link").symlink_to("real")
     with pytest.raises(EvaluationError, match="is a link"):
         reading.tree(tmp_path / "link")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("x" * 256 + ".py", "longer than 255 bytes"), ("\ud800.py", "half of a character")],
+    ids=range(2),
+)
+def test_a_name_that_no_folder_can_have_is_refused_with_the_file_that_gives_it(tmp_path, name, words):
+    with pytest.raises(EvaluationError, match=words) as caught:
+        reading.within(tmp_path, name, "case.toml")
+    assert str(caught.value).startswith("case.toml: ")
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("content", [f"a = {'{a=' * 3000}1{'}' * 3000}", f"a = {'9' * 5000}"], ids=["deep", "long"])
+def test_toml_that_no_parser_takes_is_an_error_in_words(tmp_path, content):
+    (tmp_path / "case.toml").write_text(content)
+    with pytest.raises(EvaluationError, match=r"case\.toml: (nests too deep|is no TOML)"):
+        reading.toml(tmp_path / "case.toml")
+
+
+def test_words_of_a_command_are_no_options_and_stay_whole():
+    assert reading.words(["-c evil.py", "my test.rb", "a.py"]) == "'./-c evil.py' 'my test.rb' a.py"

@@ -30,7 +30,7 @@ OWN: Mapping[str, str] = {
 }
 """Our own ways to work, each in one line."""
 _BEST_OF = re.compile(r"best-of-([1-9]\d?)")
-_USES: Mapping[Kind, frozenset[str]] = {
+USES: Mapping[Kind, frozenset[str]] = {
     "best-of": frozenset({"of", "n", "agree", "at_once"}),
     "plan": frozenset({"of", "planner", "rounds", "tier", "worker_tier"}),
     "review": frozenset({"of", "rounds", "tier"}),
@@ -38,6 +38,9 @@ _USES: Mapping[Kind, frozenset[str]] = {
     "cascade": frozenset({"of", "opener", "rounds", "tiers"}),
     "in-turn": frozenset({"ways"}),
 }
+"""The settings that mean something to each kind."""
+ROUNDS: Mapping[Kind, int] = {"plan": 1, "review": 2, "draft-verify": 2, "cascade": 4}
+"""The rounds of each kind where none are set."""
 
 
 class StrategyConfig(Frozen):
@@ -128,9 +131,9 @@ def strategy_misfits(
         key = f"strategies.{name}"
         if name in OWN or ready_made(name) is not None or agent_of(name) is not None:
             yield Problem(key=key, line=None, message=f'"{name}" is a strategy already; take another name')
-        stray = one.model_fields_set - _USES[one.kind] - {"kind"}
+        stray = one.model_fields_set - USES[one.kind] - {"kind"}
         for field in sorted(stray):
-            used = ", ".join(sorted(_USES[one.kind]))
+            used = ", ".join(sorted(USES[one.kind]))
             words = f'means nothing to kind = "{one.kind}", which takes {used}'
             yield Problem(key=f"{key}.{field}", line=None, message=words)
         if one.kind == "in-turn" and not one.ways:

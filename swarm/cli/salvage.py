@@ -18,7 +18,7 @@ from sandbox.trees.handing import Judged
 from swarm.cli import door, screen, told, view
 from swarm.cli.door import ConfigOption, JsonOption
 from swarm.cli.exits import Code
-from swarm.client import DaemonClient
+from swarm.client import START, DaemonClient
 from swarm.config import Settings
 from swarm.delivery import BrokerClient
 from swarm.errors import DaemonError, StoreError, TaskError
@@ -189,10 +189,23 @@ def readable(settings: Settings) -> bool:
 
 
 def require_readable(settings: Settings) -> None:
-    """Raises DaemonError where this user may not look into the daemon's state folder."""
+    """Raises DaemonError where this user may not look into the daemon's state folder, or there is none."""
     if not readable(settings):
         state = settings.daemon.state
+        if _is_missing(state):
+            raise DaemonError(f"the state folder {state} does not exist: no daemon ran here yet", START)
         raise DaemonError(f"the state folder {state} cannot be read", f"run it as the user whose it is: ls -ld {state}")
+
+
+def _is_missing(folder: Path) -> bool:
+    """Whether it is known that it is not there; one that may not be looked for may be there."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 async def _listed(settings: Settings, limit: int, *, every: bool) -> Sequence[Entry]:

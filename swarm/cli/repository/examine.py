@@ -15,6 +15,7 @@ from sandbox.base import Sandbox
 from sandbox.errors import ImageError
 from sandbox.images.devcontainer import PLACES, read_devcontainer
 from sandbox.trees.folder import folder_stream
+from sandbox.trees.gitdir import tracked_files
 from sandbox.trees.workspace import Workspace
 from swarm.cli import door, screen
 from swarm.cli.clean import one_line
@@ -79,6 +80,8 @@ def examine(
 
 
 async def _examined(settings: Settings, folder: Path, name: str, *, network: bool, seconds: float) -> Report:
+    if await tracked_files(folder) is None:
+        screen.hint(f"{folder} is no git checkout: every file in it is copied, not only what a commit would hold")
     limit = settings.sandbox.limits.disk
     with copy_folder(own_state(settings)) as own:
         workspace = Workspace(own / "git")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from swarm.cli.app import app
+from swarm.cli.app import app, main
 from swarm.cli.repository.examine import Report, lines, told
 from swarm.config import RepositoryConfig
 from swarm.knowledge.examining import Examination
@@ -50,3 +50,12 @@ def test_report_without_a_command_says_what_to_do_next() -> None:
 def test_folder_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["repository", "examine", str(tmp_path / "nowhere")])
     assert result.exit_code != 0
+
+
+def test_folder_without_git_is_said_to_be_copied_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "swarm.toml").write_text("[sandbox.limits]\ndisk = 1048576\n")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "large").write_bytes(bytes(2_000_000))  # ends it before a sandbox is made
+    folder = str(tmp_path / "plain")
+    assert main(["repository", "examine", folder, "--config", str(tmp_path / "swarm.toml")]) != 0
+    assert "is no git checkout: every file in it is copied" in " ".join(capsys.readouterr().err.split())

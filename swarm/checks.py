@@ -14,8 +14,8 @@ from sandbox.types import Command, Outcome, SealedTree
 from swarm import evidence
 from swarm.originals import Originals, originals_of, put_back, tested_by
 from swarm.truth.syntax import LIMIT
-from swarm.truth.weakened import MOST, Change, relevant, weakened
-from swarm.types import CheckReport, TestRun, Weakened
+from swarm.truth.weakened import MOST, Change, Read, read, relevant
+from swarm.types import CheckReport, TestRun
 
 Fresh = Callable[[str], AbstractAsyncContextManager[Sandbox]]
 Contents = Mapping[str, bytes | None]
@@ -70,12 +70,12 @@ async def check(
         base = await run_tests(sandbox, test_command, seconds=seconds)
     runs = _Runs(fresh, sealed, test_command, seconds, base)
     proposal, after = await runs.made(None, looked)
-    found = await asyncio.to_thread(weakened, _changes(before, after), tested)
+    words = await asyncio.to_thread(read, _changes(before, after), tested)
     own = None
     if ours and not proposal.exit_code and not proposal.timed_out:
         own, _ = await runs.made(originals, ())
     report = evidence.compare(base, proposal, own, touched=frozenset(sealed.files), released=rules.released)
-    return _told(report, found, runs.flaky, rules)
+    return _told(report, words, runs.flaky, rules)
 
 
 @dataclass
@@ -110,9 +110,12 @@ class _Runs:
             return await run_tests(sandbox, self.command, seconds=self.seconds), contents
 
 
-def _told(report: CheckReport, found: tuple[Weakened, ...], flaky: tuple[str, ...], rules: Rules) -> CheckReport:
+def _told(report: CheckReport, words: Read, flaky: tuple[str, ...], rules: Rules) -> CheckReport:
     """The report with what was found besides. Of one test it is told once: by its words before by its runs."""
+    found = words.found
     said = {(each.path, each.test) for each in found} | {(each.path, "") for each in found if each.kind == "deleted"}
+    if report.base and report.proposal:
+        said |= evidence.runs_elsewhere(report.base, report.proposal, words.moved)
     more = [each for each in report.weakened if not {(each.path, each.test.partition("[")[0]), (each.path, "")} & said]
     weakened = (*found, *more)[:MOST]
     update: dict[str, object] = {"weakened": weakened, "flaky": flaky}

@@ -4,7 +4,8 @@ trust, so nothing here believes more than the operator's own command and its exi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, ParseError
 
@@ -14,6 +15,7 @@ from defusedxml.ElementTree import fromstring
 from swarm.types import CheckReport, TestRun, Weakened, WeakenedKind
 
 WHOLE = "command"
+Place = tuple[str, str]
 _UNITTEST = re.compile(
     r"^(?P<method>\w+) \((?P<where>[\w.]+)\)(?P<doc>\n[^\n]*)? \.\.\. "
     r"(?P<word>ok|FAIL|ERROR|expected failure|unexpected success|skipped\b[^\n]*)$",
@@ -197,6 +199,19 @@ def file_of(name: str) -> str:
     return path.rsplit(".", 2)[0].replace(".", "/") + ".py"
 
 
+def place_of(name: str) -> tuple[str, str]:
+    """The file of a test, and the test as ``Class.name`` without its parameters."""
+    path = file_of(name)
+    inner = name.partition("::")[2].replace("::", ".") if "::" in name else ".".join(name.split(".")[-2:])
+    return path, inner.partition("[")[0]
+
+
+def runs_elsewhere(base: TestRun, proposal: TestRun, moved: Mapping[Place, Place]) -> frozenset[Place]:
+    """Tests that are gone from their place, and pass where they ``moved`` to, in no fewer cases than before."""
+    before, after = Counter(map(place_of, base.passed)), Counter(map(place_of, proposal.passed))
+    return frozenset(place for place, home in moved.items() if 0 < before[place] <= after[home])
+
+
 def _failing(names: Iterable[str], run: TestRun) -> list[str]:
     """Those of ``names`` that fail in ``run``, or of which it says nothing because it was not told apart."""
     ran = set(run.passed) | set(run.skipped)
@@ -238,13 +253,9 @@ def _unheld(base: TestRun, own: TestRun | None, let_go: set[str]) -> Iterable[We
 
 
 def _weakened(kind: WeakenedKind, name: str, text: str) -> Weakened:
-    path, _, test = name.partition("::")
-    return Weakened(
-        kind=kind,
-        path=(path if test else file_of(name))[:4096],
-        test=(test or name).replace("::", ".")[:500],
-        text=text,
-    )
+    path, test = place_of(name)
+    _, bracket, case = name.partition("[")
+    return Weakened(kind=kind, path=path[:4096], test=f"{test}{bracket}{case}"[:500], text=text)
 
 
 def _missing(names: Iterable[str], run: TestRun) -> list[str]:

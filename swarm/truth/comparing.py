@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from swarm.truth.finding import finding
 from swarm.truth.python import FileFacts, TestFacts
@@ -11,10 +12,20 @@ from swarm.types import Weakened
 
 _WANTS = 200  # assertions of one test that are set against one another
 
+Place = tuple[str, str]
+"""The path of a file, and a test of it as ``Class.name``."""
 
-def compared(path: str, before: FileFacts, after: FileFacts, elsewhere: frozenset[str]) -> Iterator[Weakened]:
-    """Findings of a file that is there before and after. ``elsewhere`` are digests of tests that are new anywhere: a
-    test that only moved or has another name is not missed."""
+
+@dataclass(frozen=True)
+class Home:
+    """Where a test that moved is now, and what it is there."""
+
+    place: Place
+    facts: TestFacts
+
+
+def compared(path: str, before: FileFacts, after: FileFacts, moved: Mapping[Place, Home]) -> Iterator[Weakened]:
+    """Findings of a file that is there before and after. A test that ``moved`` is compared with what it became."""
     if after.skip and after.skip != before.skip:
         yield finding("skipped", path, f"the whole file is skipped: {after.skip}")
     if after.exits and after.exits != before.exits:
@@ -24,7 +35,9 @@ def compared(path: str, before: FileFacts, after: FileFacts, elsewhere: frozense
     for name, facts in before.functions.items():
         if (now := after.functions.get(name)) is not None:
             yield from _of_test(path, name, facts, now)
-        elif name in before.tests and facts.body not in elsewhere:
+        elif (home := moved.get((path, name))) is not None:
+            yield from _of_test(*home.place, facts, home.facts)
+        elif name in before.tests:
             yield finding("deleted", path, "this test is gone", name)
     yield from added(path, {name: facts for name, facts in after.functions.items() if name not in before.functions})
 
@@ -44,22 +57,55 @@ def added(path: str, functions: Mapping[str, TestFacts]) -> Iterator[Weakened]:
             yield finding("patched", path, f"around every test it replaces {_some(sorted(facts.patches))}", name)
 
 
-def gone(path: str, before: FileFacts, elsewhere: frozenset[str]) -> Iterator[Weakened]:
+def gone(path: str, before: FileFacts, moved: Mapping[Place, Home]) -> Iterator[Weakened]:
     """Findings of a file that is there no more."""
-    lost = [name for name, facts in before.tests.items() if facts.body not in elsewhere]
+    lost = [name for name in before.tests if (path, name) not in moved]
     if lost:
         yield finding("deleted", path, f"the file is gone with its tests: {_some(lost)}")
+    for name, facts in before.tests.items():
+        if (home := moved.get((path, name))) is not None:
+            yield from _of_test(*home.place, facts, home.facts)
 
 
-def digests(files: Mapping[str, tuple[FileFacts | None, FileFacts | None]]) -> frozenset[str]:
-    """Bodies of tests that are new in any file, under whatever name."""
-    found = set()
-    for before, after in files.values():
+def moves(files: Mapping[str, tuple[FileFacts | None, FileFacts | None]]) -> dict[Place, Home]:
+    """Tests that are gone from their place and are new in another, or under another name, with the same body. Each new
+    one stands for one that is gone."""
+    homes = _Homes()
+    for path, (before, after) in files.items():
         old = before.functions if before else {}
-        found |= {
-            facts.body for name, facts in (after.tests if after else {}).items() if name not in old and facts.body
-        }
-    return frozenset(found)
+        for name, facts in (after.tests if after else {}).items():
+            if name not in old and facts.body:
+                homes.add(Home((path, name), facts))
+    found: dict[Place, Home] = {}
+    for path, (before, after) in files.items():
+        for name, facts in (before.tests if before else {}).items():
+            gone = after is None or name not in after.functions
+            if gone and (home := homes.taken(facts.body, name)) is not None:
+                found[path, name] = home
+    return found
+
+
+class _Homes:
+    """New tests by their bodies, each to be taken once; one of the same name is taken first."""
+
+    def __init__(self) -> None:
+        self._by_body: dict[str, dict[Place, Home]] = {}
+        self._by_name: dict[tuple[str, str], list[Place]] = {}
+
+    def add(self, home: Home) -> None:
+        self._by_body.setdefault(home.facts.body, {})[home.place] = home
+        self._by_name.setdefault((home.facts.body, _last(home.place[1])), []).append(home.place)
+
+    def taken(self, body: str, name: str) -> Home | None:
+        there, named = self._by_body.get(body), self._by_name.get((body, _last(name)), [])
+        while there and named:
+            if (home := there.pop(named.pop(), None)) is not None:
+                return home
+        return there.popitem()[1] if there else None
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _of_test(path: str, name: str, before: TestFacts, after: TestFacts) -> Iterator[Weakened]:

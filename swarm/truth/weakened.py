@@ -27,6 +27,7 @@ _MORE_TESTS = re.compile(
 
 
 Facts = tuple[FileFacts | None, FileFacts | None]
+Moved = Mapping[comparing.Place, comparing.Home]
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,27 @@ class Change:
     after: bytes | None
 
 
+@dataclass(frozen=True)
+class Read:
+    """What the words of a change say: findings, and where tests are that are gone from their place."""
+
+    found: tuple[Weakened, ...]
+    moved: Mapping[comparing.Place, comparing.Place]
+
+
 def weakened(changes: Mapping[str, Change], tested: Tested) -> tuple[Weakened, ...]:
+    """The findings of `read`."""
+    return read(changes, tested).found
+
+
+def read(changes: Mapping[str, Change], tested: Tested) -> Read:
     """What these changes take from the tests of a command, at most MOST findings, by path.
 
     What a hostile change holds may take a processor some seconds: call it in a thread.
     """
     looked, left = _bounded(changes, tested)
     facts = {path: _facts(change) for path, change in looked.items() if path.endswith(".py") and tests(path, tested)}
-    moved = comparing.digests(facts)
+    moved = comparing.moves(facts)
     found = [
         each
         for path, change in looked.items()
@@ -54,7 +68,7 @@ def weakened(changes: Mapping[str, Change], tested: Tested) -> tuple[Weakened, .
     if left:
         names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
         found.append(finding("unread", left[0], f"too much was changed to compare it: {names}"))
-    return tuple(dict.fromkeys(found))[:MOST]
+    return Read(tuple(dict.fromkeys(found))[:MOST], {place: home.place for place, home in moved.items()})
 
 
 def relevant(files: Iterable[str], tested: Tested) -> tuple[str, ...]:
@@ -68,7 +82,7 @@ def tests(path: str, tested: Tested) -> bool:
     return tested.holds(path) or bool(_MORE_TESTS.search(path.rpartition("/")[2]))
 
 
-def _of_file(path: str, change: Change, facts: Facts, moved: frozenset[str], tested: Tested) -> Iterator[Weakened]:
+def _of_file(path: str, change: Change, facts: Facts, moved: Moved, tested: Tested) -> Iterator[Weakened]:
     before, after = change.before, change.after
     yield from steering.steered(path, before, after, tested)
     if path.endswith(".py") and tests(path, tested):
@@ -82,7 +96,7 @@ def _of_file(path: str, change: Change, facts: Facts, moved: frozenset[str], tes
         yield finding("expectation", path, f"tests compare with it, and it was {how}")
 
 
-def _of_python(path: str, change: Change, facts: Facts, moved: frozenset[str]) -> Iterator[Weakened]:
+def _of_python(path: str, change: Change, facts: Facts, moved: Moved) -> Iterator[Weakened]:
     before, after = facts
     if before is not None and change.after is None:
         yield from comparing.gone(path, before, moved)

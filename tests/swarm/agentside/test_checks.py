@@ -303,3 +303,13 @@ async def test_plugin_that_the_bases_settings_load_is_put_back_and_told() -> Non
     report = await judged(base, {**base, "myplug.py": cheat})
     assert (report.verdict, report.fixed) == ("failed", ())
     assert ("steered", "myplug.py") in [(each.kind, each.path) for each in report.weakened]
+
+
+async def test_renamed_and_moved_tests_are_not_missed_even_where_weakened_ones_are_refused() -> None:
+    renamed = BASE["tests/test_m.py"].replace("test_one", "test_first")
+    report = await judged(BASE, {**FIXED, "tests/test_m.py": renamed}, rules=Rules(refuse_weakened=True))
+    assert (report.verdict, report.weakened) == ("passed", ()), report
+    skipped = renamed.replace("import m", "import m, pytest").replace("def test_f", "@pytest.mark.skip\ndef test_f")
+    report = await judged(BASE, {**FIXED, "tests/test_m.py": skipped}, rules=Rules(refuse_weakened=True))
+    assert report.verdict == "failed"
+    assert {each.kind for each in report.weakened} >= {"skipped"}

@@ -11,9 +11,11 @@ from swarm.evidence import (
     compare,
     file_of,
     is_test_file,
+    place_of,
     read_junit,
     read_unittest,
     restored,
+    runs_elsewhere,
     settles,
     suspects,
 )
@@ -256,3 +258,31 @@ def test_a_pass_never_hides_a_loss(base_passed, base_failed, passed, failed) -> 
         assert set(base.passed) | set(base.failed) <= passed - failed
         assert not failed
     assert not set(report.fixed) & set(report.broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("tests/test_a.py::test_b", ("tests/test_a.py", "test_b")),
+        ("tests/test_a.py::TestB::test_c[x::y-1]", ("tests/test_a.py", "TestB.test_c")),
+        ("tests.test_a.TestB.test_c", ("tests/test_a.py", "TestB.test_c")),
+    ],
+)
+def test_place_of_a_test_is_told_by_its_name(name: str, place: tuple[str, str]) -> None:
+    assert place_of(name) == place
+
+
+def test_test_that_moved_runs_elsewhere_only_where_all_its_cases_pass() -> None:
+    moved = {("a_test.py", "test_a"): ("b_test.py", "T.test_b")}
+    base = run(["a_test.py::test_a[1]", "a_test.py::test_a[2]"])
+    here = frozenset(moved)
+    assert runs_elsewhere(base, run(["b_test.py::T::test_b[1]", "b_test.py::T::test_b[3]"]), moved) == here
+    assert not runs_elsewhere(base, run(["b_test.py::T::test_b[1]"]), moved)
+    assert not runs_elsewhere(base, run(["b_test.py::T::test_b[1]"], ["b_test.py::T::test_b[2]"]), moved)
+    assert not runs_elsewhere(run(["c_test.py::test_a"]), run(["b_test.py::T::test_b"]), moved)
+
+
+def test_unittests_are_told_by_file_and_test() -> None:
+    base = run(["test_m.T.test_a", "test_m.T.test_b"])
+    report = compare(base, run(["test_m.T.test_b"]), base)
+    assert [(each.path, each.test) for each in report.weakened] == [("test_m.py", "T.test_a")]

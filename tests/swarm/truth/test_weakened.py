@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from swarm.evidence import Tested
 from swarm.truth.syntax import LIMIT
-from swarm.truth.weakened import FILES, MOST, Change, relevant, weakened
+from swarm.truth.weakened import FILES, MOST, Change, read, relevant, weakened
 
 PYTEST = "python3 -m pytest -q"
 TESTED = Tested(PYTEST)
@@ -235,6 +235,33 @@ def test_moved_and_split_files_are_not_missed() -> None:
     gone = weakened({name: change for name, change in changes.items() if not name.endswith("b.py")}, TESTED)
     assert [(each.kind, each.path) for each in gone] == [("deleted", "tests/test_m.py")]
     assert "TestMore.test_double" in gone[0].text
+
+
+def test_moved_test_is_compared_with_what_it_became() -> None:
+    into_class = "class TestM:\n    def test_one(self):\n        assert m.one() == 1\n"
+    before = "def test_one():\n    assert m.one() == 1\n"
+    assert kinds(before, into_class) == set()
+    assert kinds(before, "@pytest.mark.xfail\n" + into_class) == {"skipped"}
+
+
+def test_one_new_test_stands_for_one_that_is_gone() -> None:
+    body = "():\n    assert m.one() == 1\n\n\n"
+    before = f"def test_a{body}def test_b{body}"
+    told = found(before, f"def test_c{body}")
+    assert [(each.kind, each.test) for each in told] == [("deleted", "test_b")]
+    assert found(before, f"def test_c{body}def test_d{body}") == ()
+
+
+def test_move_is_told_with_its_new_place() -> None:
+    first, second = "def test_a():\n    assert m.one() == 1\n", "def test_b():\n    assert m.two() == 2\n"
+    changes = {
+        "tests/test_m.py": Change((first + second).encode(), second.replace("_b", "_c").encode()),
+        "tests/test_n.py": Change(None, first.encode()),
+    }
+    assert read(changes, TESTED).moved == {
+        ("tests/test_m.py", "test_a"): ("tests/test_n.py", "test_a"),
+        ("tests/test_m.py", "test_b"): ("tests/test_m.py", "test_c"),
+    }
 
 
 @pytest.mark.parametrize(

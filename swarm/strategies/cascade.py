@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sandbox.base import Sandbox
-from swarm.strategies import change, tiers
+from swarm.strategies import tiers
 from swarm.strategies.climbing import Move, Stage, done, first_move, next_move
 from swarm.strategies.parts import concluded, instructed, of_whole, shared_out
-from swarm.strategies.trial import Verdict, beginning, tests_of, tried
+from swarm.strategies.standing import standing
+from swarm.strategies.trial import beginning, tests_of
 from swarm.types import Conclusion, TestRun
 from swarm.work import Strategy, Work
 
-CLIMB, STAGE = "climb", "stage"
-"""``about`` of the note that says on which tier a cascade goes on, and why, and of the one that says what a stage left:
-the next one works in the same place, so that it cannot be seen there any more in a later life."""
-_DIFF = 12_000  # characters
+CLIMB = "climb"
+"""``about`` of the note that says on which tier a cascade goes on, and why."""
 _STAGE = 0.4  # of what is left, while another stage may follow
 _AGAIN = """{task}
 
@@ -112,16 +111,9 @@ async def _noted(course: _Course, move: Move) -> None:
 
 
 async def _made(course: _Course, part: Work, worker: Strategy, tier: str) -> Stage:
-    """A part, made and judged; one that was in an earlier life, as it was judged then."""
+    """A part, made and judged."""
     ended = await concluded(part, worker)
-    own = (line.data for line in part.past if line.data.get("part") == part.name)
-    known = next((data for data in own if data.get("about") == STAGE), None)
-    if known is None:
-        told = await change.told(course.first, course.work.sandbox, limit=_DIFF)
-        verdict = await tried(course.work, course.base, course.work.sandbox, course.first, told.paths)
-        words = "passes the tests" if verdict.passed else verdict.reason or "nothing vouches for it"
-        known = {"verdict": verdict.model_dump(mode="json"), "diff": told.diff, "changed": bool(told.paths)}
-        await part.record("note", {"text": f"{part.name}: {words}", "about": STAGE, **known})
-    course.diff, course.changed = str(known["diff"]), bool(known["changed"])
-    course.last = Stage(tier, ended, Verdict.model_validate(known["verdict"]))
+    left = await standing(course.work, part, course.base, course.first)
+    course.diff, course.changed = left.diff, left.changed
+    course.last = Stage(tier, ended, left.verdict)
     return course.last

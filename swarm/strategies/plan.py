@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from sandbox.base import Sandbox
 from swarm import history
-from swarm.strategies import change, tiers
+from swarm.strategies import tiers
 from swarm.strategies.parts import concluded, instructed, of_whole, shared_out
-from swarm.strategies.trial import Verdict, beginning, tests_of, tried
+from swarm.strategies.standing import Standing, standing
+from swarm.strategies.trial import beginning, tests_of
 from swarm.types import Conclusion, TestRun
 from swarm.work import Strategy, Work
 
@@ -57,7 +58,7 @@ class _Course:
     first: Sandbox
     base: TestRun | None
     plan: str = ""
-    verdict: Verdict | None = None
+    left: Standing | None = None
 
 
 class PlanThenAct:
@@ -92,19 +93,18 @@ class PlanThenAct:
                     return planned
                 if not course.plan:
                     return of_whole(_no_plan(planned))
-                done = await self._act(course, number)
-                verdict = await self._judge(course)
+                done, left = await self._act(course, number)
+                verdict = left.verdict
                 if done.ending in {"asked", "cancelled"} or verdict.passed or not verdict.known or _spent(work):
                     break
-            return of_whole(done, proved=verdict.proved)
+            return of_whole(done, proved=verdict.proved, changed=left.changed)
 
     async def _plan(self, course: _Course, number: int) -> Conclusion:
         """Have a plan made, or revised; an earlier one stays where that came to none."""
         work = course.work
         words = _ASK + work.task.request.instructions
-        if course.verdict is not None:
-            told = await change.told(course.first, work.sandbox, limit=12_000)
-            words += _REVISE.format(plan=course.plan, diff=told.diff, tests=course.verdict.told())
+        if (left := course.left) is not None:
+            words += _REVISE.format(plan=course.plan, diff=left.diff, tests=left.verdict.told())
         async with work.sandbox.fork() as fork:
             tier = self._planner_tier or tiers.strongest(work)
             part = shared_out(work, f"plan-{number}", _PLANNING, tier=tier, sandbox=fork)
@@ -113,19 +113,15 @@ class PlanThenAct:
             course.plan = history.shorten(f"{ended.title}\n\n{ended.summary}".strip(), _PLAN)
         return ended
 
-    async def _act(self, course: _Course, number: int) -> Conclusion:
+    async def _act(self, course: _Course, number: int) -> tuple[Conclusion, Standing]:
         work = course.work
         left = self._revisions + 2 - number
         fraction = 1.0 if left == 1 else 0.6
         part = shared_out(work, f"act-{number}", fraction, tier=self._actor_tier or tiers.weakest(work))
         words = _ACT.format(task=work.task.request.instructions, plan=course.plan)
-        return await concluded(replace(instructed(part, words), ladder=()), self._actor)
-
-    async def _judge(self, course: _Course) -> Verdict:
-        work = course.work
-        paths = (await change.told(course.first, work.sandbox, limit=1)).paths if course.base else ()
-        course.verdict = await tried(work, course.base, work.sandbox, course.first, paths)
-        return course.verdict
+        ended = await concluded(replace(instructed(part, words), ladder=()), self._actor)
+        course.left = await standing(work, part, course.base, course.first)
+        return ended, course.left
 
 
 def _spent(work: Work) -> bool:

@@ -137,3 +137,27 @@ async def test_after_a_crash_the_plan_is_not_made_again(desk) -> None:
     await PlanThenAct(planner, actor).work(replace(again.work, past=tuple(at.steps[:cut])))
     assert planner.asked == []
     assert again.text("m.py") == "def one():\n    return 1\n"
+
+
+@pytest.mark.slow
+async def test_after_a_crash_an_act_is_judged_by_what_it_left_and_not_by_the_next_one(desk) -> None:
+    at = await opened(desk)
+    await PlanThenAct(Planner("write return 5", "write return 6"), Actor()).work(at.work)
+    begun = next(number for number, line in enumerate(at.steps) if line.data.get("part") == "act-2")
+    again = await opened(desk)
+    (again.sandbox.work / "m.py").write_text("def one():\n    return 1\n")  # half of what it wanted
+    actor = Actor()
+    await PlanThenAct(Planner(), actor).work(replace(again.work, past=tuple(at.steps[: begun + 1])))
+    assert [words.split()[-1] for _, words in actor.asked] == ["6"]
+
+
+@pytest.mark.slow
+async def test_an_actor_that_adds_nothing_has_not_left_the_workspace_as_it_was(desk) -> None:
+    class Late(Actor):
+        async def work(self, work: Work) -> Conclusion:
+            done = await super().work(work)
+            return done if len(self.asked) == 1 else done.model_copy(update={"ending": "no_change"})
+
+    at = await opened(desk)
+    done = await PlanThenAct(Planner("write return 5", "write return 5"), Late()).work(at.work)
+    assert done.ending == "finished"

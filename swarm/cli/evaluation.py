@@ -133,8 +133,7 @@ class Teller:
         """One more."""
         if isinstance(row, Standing):
             if row.broken:
-                word = "cannot be run here" if row.blocked else "is broken and counts nowhere"
-                screen.hint(f"case {row.case} {word}: {row.broken}")
+                screen.hint(f"case {row.case} {_stands(row)}: {row.broken}")
             return
         self._made += 1
         way = Way(strategy=row.strategy, tier=row.tier).name
@@ -152,6 +151,12 @@ def _folder_name(plan: Plan) -> Path:
 
 
 # A report on the screen.
+
+
+def _stands(row: Standing) -> str:
+    if row.blocked:
+        return "cannot be run here"
+    return "could not be proved" if row.fault else "is broken and counts nowhere"
 
 
 def _say(report: Report, folder: Path, *, as_json: bool) -> None:

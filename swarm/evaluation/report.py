@@ -135,15 +135,19 @@ def _notes(told: Report) -> Iterable[str]:
     if told.made < told.planned:
         yield f"{told.planned - told.made} of {told.planned} tries were not made: swarm eval --resume goes on with them"
     if count := sum(not row.fault for row in told.broken):
-        yield f"{count} cases are broken and count nowhere: their hidden tests do not tell right from wrong"
+        yield f"{_cases(count)} counted nowhere, as broken: hidden tests that do not tell right from wrong"
     if count := sum(row.fault for row in told.broken):
-        why = "the machinery failed while they were proved, which is done again when the run goes on"
-        yield f"{count} cases count nowhere: {why}"
+        yield f"{_cases(count)} counted nowhere: the machinery failed in the proof, made again when the run goes on"
     if told.blocked:
-        yield f"{len(told.blocked)} cases cannot be run here and count nowhere"
+        yield f"{_cases(len(told.blocked))} counted nowhere, for what is missing here"
     if count := sum(row.outcome == "broken" for row in told.tries):
-        yield f"the machinery failed in {count} tries, which count nowhere; they are made again when the run goes on"
+        tries = "1 try" if count == 1 else f"{count} tries"
+        yield f"{tries} counted nowhere, where the machinery failed: made again when the run goes on"
     if told.unproved:
-        yield f"{told.unproved} cases have no reference solution: nobody has seen here that they can be solved"
+        yield f"{_cases(told.unproved)} without a reference solution: nobody has seen here that it can be done"
     if told.wasted:
         yield f"{told.wasted} tokens were spent by tries that were broken off and made again"
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count} cases"

@@ -133,3 +133,14 @@ def test_a_file_that_is_gone_leaves_a_gap_and_no_error(tmp_path: Path, missing: 
         path.unlink()
     make(folder)
     assert (folder.path / PAGE).exists()
+
+
+def test_one_case_is_told_as_one(tmp_path: Path) -> None:
+    for count, words in ((1, "1 case counted nowhere, as broken"), (2, "2 cases counted nowhere, as broken")):
+        folder = Folder(tmp_path / str(count))
+        cases = [case(f"c{number}") for number in range(count)]
+        folder.path.mkdir()
+        folder.begin(plan_of(cases, "nothing"))
+        for one in cases:
+            folder.add(Standing(case=one.id, digest=one.digest, broken="it tells nothing"))
+        assert report_of(folder).notes[0].startswith(words)

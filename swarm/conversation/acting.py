@@ -162,8 +162,8 @@ async def _run(work: Work, talk: Talk, kit: Toolkit, call: Call | Broken, *, alo
     knows of the first, is left to the checks."""
     if isinstance(call, Broken):
         return Result(f"error: {call.reason}", ok=False)
-    if tests := await minded(talk, call, alone=alone):
-        return Result(prompts.MEASURE.format(", ".join(tests)), ok=False)
+    if measures := await minded(talk, call, alone=alone):
+        return Result(prompts.MEASURE.format(", ".join(measures)), ok=False)
     left = max(1.0, work.ledger.seconds_left())
     work.pool.acting(work.attempt, _doing(call))
     result = await kit.run(call.name, call.arguments, seconds=left)

@@ -20,8 +20,8 @@ _CHANGING = {
     "sed": re.compile(r"\s(?:-[nErsuz]*i\S*|--in-place\S*)"),
     "sort": re.compile(r"\s(?:-o|--output)"),
 }
-_HARMLESS = re.compile(r"\d*>\s*&\s*\d|&?\d*>>?\s*/dev/null\b")
-_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\$`]|\\.)*\"")
+_HARMLESS = re.compile(r"\d?>\s*&\s*\d|[&\d]?>>?\s*/dev/null\b")
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:[^"\\$`]|\\.)*\"""", re.DOTALL)
 _WRITING = re.compile(r"[>`]|\$\(|<\(")
 _PARTS = re.compile(r"&&|\|\|?|;|\n|&")
 _BEFORE = re.compile(r"^(?:(?:\w+=\S*|time|command|do|then|else|if|while|!|\{|\()\s+)*")

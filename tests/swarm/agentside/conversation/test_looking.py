@@ -19,6 +19,8 @@ from swarm.conversation.looking import only_looks
         "for f in a b; do cat $f; done",
         "/bin/cat a.py &",
         'grep "x" a.py || true',
+        "grep a\\>b a.py",
+        'grep "a\\"> b" a.py',
         "",
     ],
 )
@@ -44,6 +46,7 @@ def test_what_looks(command: str) -> None:
         "echo $(rm a.py)",
         "echo `rm a.py`",
         'echo "$(rm a.py)"',
+        'echo \\" > "a b"',
         "ls | xargs rm",
         "cat a | tee b",
         "cat <<EOF | python\nx\nEOF",
@@ -51,3 +54,9 @@ def test_what_looks(command: str) -> None:
 )
 def test_what_may_change_something(command: str) -> None:
     assert not only_looks(command)
+
+
+@pytest.mark.parametrize("text", ['"\\' * 25_000, "1" * 50_000, "( " * 25_000, "find " + "-iname " * 7_000])
+def test_a_command_as_long_as_may_be_is_read_in_linear_time(text: str) -> None:
+    """Each of the first two took over ten seconds."""
+    only_looks(text)

@@ -105,9 +105,13 @@ class Files:
 
     async def names(self, folder: str = ".", seconds: float | None = None) -> Sequence[str]:
         """The files below a folder that belong to the project, sorted, relative to the root; what git ignores is left
-        out. A hostile number of names is cut off."""
+        out. A hostile number of names is cut off. A file is its own only name."""
         outside(folder)
         names = await self._listed(folder, min(seconds or _SECONDS, _SECONDS))
+        if not any(names) and folder not in (".", "") and not await self._is("-d", folder):
+            if await self._is("-f", folder):
+                return [folder]
+            raise SandboxPathError(f"there is no folder {folder} in the repository")
         before = "" if folder in (".", "") else f"{folder.strip('/')}/"
         return sorted({before + name.removeprefix("./") for name in names if name})
 

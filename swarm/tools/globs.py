@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
+
+from swarm.tools.inside.grep import of_form
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_MOST = 64  # patterns that braces make
+MOST = 64
+"""Patterns that braces may make."""
 _STARS = re.compile(r"\*{3,}")
 
 
 def matcher(pattern: str) -> Sequence[tuple[str, ...]]:
-    """The patterns that one with braces stands for, each as its segments."""
+    """The patterns that one with braces stands for, each as its segments; none where they are too many."""
     return [_segments(one) for one in _expanded(pattern.strip())]
 
 
 def matches(patterns: Sequence[tuple[str, ...]], path: str) -> bool:
     """Whether a path is of one of the forms; a pattern of one segment is looked for in all folders."""
-    parts = path.split("/")
-    return any(_fits(one if len(one) > 1 else ("**", *one), parts) for one in patterns)
+    return any(of_form(path, one) for one in patterns)
 
 
 def _segments(pattern: str) -> tuple[str, ...]:
@@ -42,23 +43,13 @@ def _expanded(pattern: str) -> list[str]:
     """A pattern for each choice that its braces give."""
     done: list[str] = []
     todo = [pattern]
-    while todo and len(done) + len(todo) <= _MOST:
+    while todo:
+        if len(done) + len(todo) > MOST:
+            return []
         one = todo.pop()
         match = _BRACES.search(one)
         if match is None or "," not in match[1]:
             done.append(one)
             continue
         todo += [one[: match.start()] + choice + one[match.end() :] for choice in match[1].split(",")]
-    return done + todo
-
-
-def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether the segments match, `**` standing for any number of them: one row of a table for each of them."""
-    row = [True] + [False] * len(parts)
-    for segment in pattern:
-        if segment == "**":
-            for at in range(1, len(row)):
-                row[at] = row[at] or row[at - 1]
-        else:
-            row = [False] + [row[at] and fnmatchcase(part, segment) for at, part in enumerate(parts)]
-    return row[-1]
+    return done

@@ -19,6 +19,7 @@ _SECONDS = 30.0
 _MATCHES, _LINES, _WIDE = 500, 150, 300  # searched for, shown, and characters of a line
 _NAMES = 200
 _MISSING = 127
+_BRACES = f"the braces of the pattern stand for more than {globs.MOST} patterns: give fewer"
 
 
 class Searcher:
@@ -31,6 +32,8 @@ class Searcher:
         """Lines by a regular expression: ripgrep where it is inside, else Python, else grep itself."""
         path = await self._files.place(asked.path or ".")
         outside(path)
+        if asked.glob and not globs.matcher(asked.glob):
+            return refused(_BRACES)
         limit = least(seconds, _SECONDS)
         outcome = None
         for argv in (_ripgrep(asked, path), _python(asked, path), _grep(asked, path, "P"), _grep(asked, path, "E")):
@@ -44,13 +47,17 @@ class Searcher:
         return self._found(asked, outcome)
 
     def _found(self, asked: Grep, outcome: Outcome) -> Result:
-        lines = clean(outcome.text).splitlines()
+        lines = clean(outcome.text).removesuffix("\n").split("\n") if outcome.text else []
         if outcome.timed_out:
             return refused(
                 f"the search did not end within {outcome.seconds:.0f} s: give a simpler pattern, or a path or glob"
             )
         if not lines:
-            hint = " (a pattern is matched against one line at a time)" if "\\n" in asked.pattern else ""
+            hint = (
+                " (a pattern is matched against one line at a time)"
+                if "\n" in asked.pattern.replace("\\n", "\n")
+                else ""
+            )
             return Result(f"no line matches{hint}")
         told = [
             line if len(line) <= _WIDE else f"{line[:_WIDE]} [... {len(line) - _WIDE} more characters]"
@@ -71,8 +78,10 @@ class Searcher:
     async def glob(self, asked: Glob, seconds: float | None) -> Result:
         """Files by name."""
         path = await self._files.place(asked.path or ".")
-        names = await self._files.names(path, seconds)
         patterns = globs.matcher(await self._relative(asked.pattern))
+        if not patterns:
+            return refused(_BRACES)
+        names = await self._files.names(path, seconds)
         before = "" if path == "." else f"{path.strip('/')}/"
         found = [
             name
@@ -99,16 +108,20 @@ def _ripgrep(asked: Grep, path: str) -> tuple[str, ...]:
 
 def _python(asked: Grep, path: str) -> tuple[str, ...]:
     words = {
-        "pattern": asked.pattern, "path": path, "glob": asked.glob, "context": asked.context,
-        "ignore_case": asked.ignore_case, "most": _MATCHES,
+        "pattern": asked.pattern, "path": path, "context": asked.context, "ignore_case": asked.ignore_case,
+        "glob": globs.matcher(asked.glob.removeprefix("!")) if asked.glob else None,
+        "unlike": (asked.glob or "").startswith("!"), "most": _MATCHES,
     }  # fmt: skip
     return ("python3", "-I", "-S", "-c", source("grep"), json.dumps(words))
 
 
-def _grep(asked: Grep, path: str, kind: str) -> tuple[str, ...]:
-    """grep with the regular expressions of Perl, which not every grep has, or its own extended ones."""
-    options = ["grep", f"-rnIH{kind}", "--exclude-dir=.git"]
+def _grep(asked: Grep, path: str, syntax: str) -> tuple[str, ...]:
+    """grep with the regular expressions of Perl, which not every grep has, or its own extended ones; of a glob
+    it takes the file's name alone."""
+    options = ["grep", f"-rnIH{syntax}", "--exclude-dir=.git"]
     options += [f"-C{asked.context}"] if asked.context else []
     options += ["-i"] if asked.ignore_case else []
-    options += [f"--include={asked.glob}"] if asked.glob else []
+    kind = "--exclude" if (asked.glob or "").startswith("!") else "--include"
+    forms = globs.matcher((asked.glob or "").removeprefix("!")) if asked.glob else []
+    options += [f"{kind}={form[-1]}" for form in forms if form and form[-1] != "**"]
     return (*options, "-e", asked.pattern, "--", path)

@@ -59,7 +59,7 @@ class Viewer:
     async def _folder(self, path: str, seconds: float | None) -> Result:
         command = Command(argv=("/bin/sh", "-c", _LIST, "sh", f"./{path}" if path != "." else "."), timeout=seconds)
         outcome = await self._sandbox.run(command)
-        entries = sorted(line.removeprefix("./") for line in clean(outcome.text).splitlines() if line)
+        entries = sorted(line.removeprefix("./") for line in clean(outcome.text).split("\n") if line)
         if not entries:
             return Result(f"{path} is an empty folder")
         more = len(entries) - _ENTRIES

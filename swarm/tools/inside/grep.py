@@ -1,7 +1,8 @@
 """Runs inside a sandbox, standard library alone: grep with Python's regular expressions, for where ripgrep is missing.
 
-Takes one JSON object: pattern, path, glob, context, ignore_case, most. Prints as ``grep -n`` does and exits as it does:
-0 where something was found, 1 where nothing was, 2 for a pattern that is none.
+Takes one JSON object: pattern, path, glob, unlike, context, ignore_case, most. ``glob`` is None or patterns of paths,
+each as its segments. Prints as ``grep -n`` does and exits as it does: 0 where something was found, 1 where nothing was,
+2 for a pattern that is none.
 """
 
 import fnmatch
@@ -10,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 LARGEST = 4_000_000
@@ -71,9 +72,23 @@ def shown(path: str, text: "list[str]", hits: "list[int]", around: int) -> "Iter
         last = at
 
 
-def fits(path: str, glob: "str | None") -> bool:
-    """Whether a file's path or name is of the form asked for."""
-    return glob is None or fnmatch.fnmatch(path, glob) or fnmatch.fnmatch(os.path.basename(path), glob)
+def of_form(path: str, pattern: "Sequence[str]") -> bool:
+    """Whether a path's parts match the segments of a pattern: `**` stands for any number of them, and a segment alone for
+    a file in any folder. One row of a table for each segment, so that no pattern is slow."""
+    parts = path.split("/")
+    row = [True] + [False] * len(parts)
+    for segment in pattern if len(pattern) > 1 else ("**", *pattern):
+        if segment == "**":
+            for at in range(1, len(row)):
+                row[at] = row[at] or row[at - 1]
+        else:
+            row = [False] + [row[at] and fnmatch.fnmatchcase(part, segment) for at, part in enumerate(parts)]
+    return row[-1]
+
+
+def fits(path: str, glob: "list[list[str]] | None", unlike: bool = False) -> bool:  # noqa: FBT001, FBT002  as it is asked
+    """Whether a file is of one of the forms asked for, or with ``unlike`` of none."""
+    return glob is None or any(of_form(path, pattern) for pattern in glob) != unlike
 
 
 def main(asked: "dict[str, Any]") -> int:
@@ -88,7 +103,7 @@ def main(asked: "dict[str, Any]") -> int:
         return 2
     left = asked["most"]
     for path in files(asked["path"]):
-        if not fits(path, asked["glob"]):
+        if not fits(path, asked["glob"], asked["unlike"]):
             continue
         text = lines(path)
         hits = [at for at, line in enumerate(text) if pattern.search(line)][:left]

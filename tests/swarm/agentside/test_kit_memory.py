@@ -144,6 +144,17 @@ async def test_absolute_paths_into_the_repository_are_understood(kit) -> None:
     assert (await tools.run("view", {"path": "/etc/passwd"})).text.startswith("error:")
 
 
+async def test_a_folder_that_is_none_is_told_and_a_file_is_looked_in(kit) -> None:
+    tools, _ = await kit({"src/a.py": "def f():\n    return '\u2028'  # odd\n"})
+    for name, words in (("glob", {"pattern": "*.py"}), ("repo_map", {})):
+        assert "there is no folder gone" in (await tools.run(name, {**words, "path": "gone"})).text
+        assert "src/a.py" in (await tools.run(name, {**words, "path": "src/a.py"})).text
+    assert "more than 64" in (await tools.run("glob", {"pattern": "{a,b}" * 9})).text
+    assert "more than 64" in (await tools.run("grep", {"pattern": "x", "glob": "{a,b}" * 9})).text
+    assert (await tools.run("grep", {"pattern": "odd", "glob": "**/*.{ts,py}"})).text.count("\n") == 0
+    assert "one line at a time" in (await tools.run("grep", {"pattern": "f\nreturn"})).text
+
+
 async def test_a_patch_changes_all_its_files_or_none(kit) -> None:
     tools, work = await kit({"a.py": "a = 1\n", "run.sh": "ls\n", "gone": "x\n"})
     (work / "run.sh").chmod(0o755)

@@ -24,8 +24,8 @@ async def read_guides(
     paths = {path.decode("utf-8", "replace") for path in await workspace.paths(base)}
     places = guides.places(paths, looked_at, chosen)
     texts = await _read(workspace, base, places)
-    texts = {path: text for path, text in texts.items() if guides.applies(text, looked_at)}
-    order = list(texts)
+    order = list(guides.fewer([path for path, text in texts.items() if guides.applies(text, looked_at)]))
+    texts = {path: texts[path] for path in order}
     for _ in range(_ROUNDS):
         wanted = {path: guides.imports(path, texts[path]) for path in order}
         missing = [each for found in wanted.values() for each in found if each in paths and each not in texts]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarm.knowledge.cleaning import line, visible
-from swarm.knowledge.guides import FILES, HEAD, applies, imports, places, told
+from swarm.knowledge.guides import FILES, HEAD, READ, applies, fewer, imports, places, told
 from swarm.known import GUIDE, GUIDES
 
 TREE = {
@@ -40,7 +40,30 @@ def test_path_that_leads_out_adds_no_guide(path: str) -> None:
 
 def test_number_of_guides_is_bounded() -> None:
     tree = [f".cursor/rules/{n}.md" for n in range(1000)]
-    assert len(places(tree, [])) == FILES
+    assert len(places(tree, [])) == READ
+    assert len(fewer(tree)) == FILES // 2
+    assert len(places([f"{'a/' * depth}AGENTS.md" for depth in range(9)], ["a/" * 9])) == 9
+    assert len(fewer([f"{n}/AGENTS.md" for n in range(100)])) == FILES
+
+
+def test_rules_push_out_neither_the_top_nor_the_nearest() -> None:
+    rules = [f".cursor/rules/{n:02}.md" for n in range(50)]
+    nested = ["AGENTS.md", "a/AGENTS.md", "a/b/AGENTS.md"]
+    found = fewer(places({*nested, *rules, "CONTRIBUTING.md"}, ["a/b/c.py"]))
+    assert (found[0], found[1], found[-2:]) == ("AGENTS.md", "CONTRIBUTING.md", ("a/AGENTS.md", "a/b/AGENTS.md"))
+    assert found[2:-2] == tuple(rules[: FILES // 2])
+
+
+def test_farther_guides_go_before_the_top_and_the_nearest() -> None:
+    deep = [f"{'a/' * depth}AGENTS.md" for depth in range(6)]
+    assert fewer(deep, 3) == (deep[0], deep[4], deep[5])
+
+
+def test_rules_leave_the_words_of_other_guides_their_room() -> None:
+    texts = [("AGENTS.md", "top"), *((f".cursor/rules/{n}.md", str(n) * GUIDE) for n in range(5)), ("a/AGENTS.md", "a")]
+    found = told(texts)
+    assert [each.path for each in found][:1] + [each.path for each in found][-1:] == ["AGENTS.md", "a/AGENTS.md"]
+    assert sum(len(each.text) for each in found) == GUIDES
 
 
 def test_equal_texts_are_told_once() -> None:
@@ -120,7 +143,29 @@ def test_imports_stay_in_the_repository() -> None:
         ("---\nglobs: api/*.py, web/app/*.ts\n---\nx", True),
         ("---\nglobs: api/*.py\n---\nx", False),
         ("---\napplyTo: '**'\n---\nx", True),
+        ("---\r\nglobs: api/*.py\r\n---\r\nx", False),
+        ("\ufeff---\r\nglobs: web/**\r\n---\r\nx", True),
+        ("---  \nglobs: api/*.py\n---", False),
+        ("---\nglobs:\n  - api/*.py\n---\nx", False),
+        ("---\nglobs:\n- api/*.py\n- 'web/**'  # of the web\ndescription: d\n---\nx", True),
+        ('---\nglobs: [\n  "api/*.py",\n  "web/app/*.ts"\n]\n---\nx', True),
+        ('---\nglobs: ["api/*.py", "lib/*"]\n---\nx', False),
+        ("---\nglobs: **/*.{js,ts}\n---\nx", True),
+        ("---\nglobs: **/*.{js,jsx}, {api,lib}/**\n---\nx", False),
+        ("---\nalwaysApply: true # yes\nglobs: api/*\n---\nx", True),
+        ("---\ndescription: d\nalwaysApply: false\nglobs:\n---\nx", False),
     ],
 )
 def test_rule_counts_where_its_front_matter_says(text: str, wanted: bool) -> None:
     assert applies(text, ["web/app/main.ts"]) is wanted
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_front_matter_is_not_told(end: str) -> None:
+    assert told([("a.mdc", end.join(["---", "globs:", "  - x", "---", "Use tabs.", ""]))])[0].text == "Use tabs."
+    assert told([("a.md", f"Words{end}---{end}more")])[0].text.startswith("Words")
+
+
+@pytest.mark.parametrize("globs", ["{a,b}" * 700, "{" * 3900, "," * 3900, "{," * 1900, "*a" * 1900, "- x\n" * 900])
+def test_hostile_front_matter_ends(globs: str) -> None:
+    applies(f"---\nglobs: {globs}\n---\nx", ["a" * 3000] * 10)

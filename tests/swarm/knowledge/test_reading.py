@@ -63,3 +63,16 @@ async def test_chosen_names_alone_are_read(held) -> None:
     workspace, base = await held({"AGENTS.md": "a", "CLAUDE.md": "b", "docs/own.md": "c"})
     found = await read_guides(workspace, base, (), ("CLAUDE.md", "docs/own.md"))
     assert [guide.path for guide in found] == ["CLAUDE.md", "docs/own.md"]
+
+
+@pytest.mark.slow
+async def test_rules_that_do_not_fit_cost_no_place(held) -> None:
+    other = {f".cursor/rules/{n:02}.mdc": f"---\nglobs:\n  - api/**\n---\nrule {n}" for n in range(50)}
+    files = {
+        **other,
+        ".cursor/rules/zz.mdc": "---\nglobs: web/**\n---\nours",
+        "AGENTS.md": "top",
+        "web/AGENTS.md": "web",
+    }
+    found = await paths(held, files, about=("web/a.ts",))
+    assert [text for _, text in found] == ["top", "ours", "web"]

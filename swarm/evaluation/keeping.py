@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from swarm.budgets.parts import whole
 from swarm.errors import EvaluationError
 from swarm.evaluation.results import Split
@@ -66,13 +64,18 @@ def kept(path: Path, text: str) -> None:
 
 
 def lines_of(path: Path) -> Iterator[Step]:
-    """The lines of a journal; one that was cut off ends it."""
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                yield Step.model_validate_json(line)
-            except ValidationError:
-                return
+    """The lines of a journal; one that was cut off ends it. Raises EvaluationError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    yield Step.model_validate(json.loads(line))
+                except (ValueError, RecursionError):
+                    return
+    except OSError as error:
+        raise EvaluationError(
+            f"{path} cannot be read: {error.strerror}", "put it aside, or see who may read it"
+        ) from None
 
 
 def wasted(tries: Path, told: Collection[str]) -> int:
@@ -82,11 +85,12 @@ def wasted(tries: Path, told: Collection[str]) -> int:
     """
     last = (path for path in tries.glob(f"*/{JOURNAL}") if path.parent.name not in told)
     return sum(
-        int(step.data.get(name) or 0)
+        tokens
         for path in (*tries.glob(f"*/{_BROKEN_OFF}-*.jsonl"), *last)
         for step in lines_of(path)
         if step.kind == "model_call"
         for name in ("prompt_tokens", "completion_tokens")
+        if isinstance(tokens := step.data.get(name), int)
     )
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from swarm.errors import EvaluationError
 from swarm.evaluation.plan import Plan
-from swarm.types import Frozen
+from swarm.types import AMOUNT, Frozen
 
 RUN, RESULTS, CASES, TRIES, LOCK = "run.json", "results.jsonl", "cases.jsonl", "tries", "lock"
 NAMES = 200  # names of tests that are kept of one run
@@ -75,18 +75,18 @@ class Try(Frozen):
     limit: str = ""
     used: str = ""
     model: str = ""
-    steps: int = 0
-    tokens: int = 0
-    prompt: int = 0
-    cached: int | None = None
-    completion: int = 0
+    steps: int = Field(default=0, le=AMOUNT)
+    tokens: int = Field(default=0, le=AMOUNT)
+    prompt: int = Field(default=0, le=AMOUNT)
+    cached: int | None = Field(default=None, le=AMOUNT)
+    completion: int = Field(default=0, le=AMOUNT)
     gpu_seconds: float = 0.0
     money: float = 0.0
     split: Split = Split()
     began: float = 0.0
     files: tuple[str, ...] = ()
     judged: Judged | None = None
-    folder: str = ""
+    folder: str = Field(default="", pattern=r"^[a-z0-9-]*$", description="its name below tries/")
 
 
 class Standing(Frozen):
@@ -190,7 +190,8 @@ def written(path: Path, content: bytes) -> None:
 
 
 def _rows(path: Path, kind: type[Row]) -> Iterator[Row]:
-    """All whole lines. One that was cut off is left out: what it told of is done again. Raises EvaluationError."""
+    """All whole lines. One that was cut off is left out: what it told of is done again. Halves of characters, which a
+    model's JSON may hold, become question marks. Raises EvaluationError."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -200,10 +201,10 @@ def _rows(path: Path, kind: type[Row]) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
         try:
             value: Any = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         try:
-            yield kind.model_validate_json(json.dumps(value))
+            yield kind.model_validate_json(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
         except ValidationError as error:
             why = error.errors()[0]["msg"]
             raise EvaluationError(

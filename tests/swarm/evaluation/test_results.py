@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from swarm.errors import EvaluationError
+from swarm.evaluation.keeping import JOURNAL, wasted
 from swarm.evaluation.results import RESULTS, RUN, Folder, Standing, Try
 from tests.swarm.evaluation.conftest import case, plan_of
 
@@ -79,3 +82,33 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EvaluationError, match="cannot be written"), Folder(tmp_path / "file" / "run").held():
         pass
+
+
+def test_half_of_a_character_in_what_a_model_said_costs_no_result(folder: Folder) -> None:
+    with folder.held():
+        folder.add(row("a").model_copy(update={"said": "done \ud83d", "reason": "\udc00"}))
+        folder.add(row("b"))
+    assert [(one.key, one.said, one.reason) for one in folder.tries()] == [("a", "done ?", "?"), ("b", "", "")]
+
+
+def test_a_line_nested_without_end_costs_itself_alone_and_a_folder_out_of_the_run_is_refused(folder: Folder) -> None:
+    with folder.held():
+        (folder.path / RESULTS).write_bytes(b"[" * 100_000 + b"\n")
+        folder.add(row("a"))
+        assert [one.key for one in folder.tries()] == ["a"]
+        with (folder.path / RESULTS).open("a") as file:
+            file.write(json.dumps(row("b").model_dump(mode="json") | {"folder": "../../etc"}) + "\n")
+    with pytest.raises(EvaluationError, match="line 3"):
+        folder.tries()
+
+
+def test_what_a_journal_says_of_tokens_counts_where_it_is_a_number(tmp_path: Path) -> None:
+    step = {"task": "t", "attempt": "t.1", "at": 0.0, "kind": "model_call"}
+    told: list[dict[str, Any]] = [{"prompt_tokens": 5, "completion_tokens": None}, {"prompt_tokens": "x\ud83d"}]
+    lines = [json.dumps(step | {"seq": number, "data": data}) for number, data in enumerate([*told, told[0]], 1)]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / JOURNAL).write_text("\n".join([*lines, "[" * 100_000]))
+    assert wasted(tmp_path, ()) == 10
+    (tmp_path / "b" / JOURNAL).mkdir(parents=True)
+    with pytest.raises(EvaluationError, match="cannot be read"):
+        wasted(tmp_path, ())

@@ -79,10 +79,11 @@ def _read(ctx: typer.Context, given: Path | None, asked: Mapping[str, Any], bega
     """The settings, and the path of their file, empty where it is none's. Raises ConfigError."""
     named = given or ctx.find_root().obj or _remembered(began)
     embedded = asked["embedded"] or (began is not None and began.embedded)
-    known = door.perhaps(ctx, named) if not embedded else None
     strategies = _strategies(asked, began)
+    served = not embedded and not all(name in SCRIPTED for name in strategies)
+    known = door.perhaps(ctx, named) if served else None
     _require(strategies, known or Settings())  # a name that nobody knows is told before a file that is not there
-    if not embedded and not all(name in SCRIPTED for name in strategies):
+    if served:
         loaded = door.loaded(ctx, named)
         return loaded.settings, str(loaded.path.absolute())
     settings = settings_of(ctx, named)

@@ -40,9 +40,9 @@ def strategies(
 ) -> None:
     """List the ways to work that `swarm submit --strategy` takes; agents of others are in `swarm agents`."""
     if repository is not None:
-        settings = door.loaded(ctx, config).settings
-        known = door.run(_known(settings, repository))
-        _tell_known(repository, known, tuple(settings.repositories), json=json)
+        loaded = door.loaded(ctx, config).settings
+        known = door.run(_known(loaded, repository))
+        _tell_known(repository, known, tuple(loaded.repositories), json=json)
         return
     settings = door.perhaps(ctx, config)
     made = settings.strategies if settings else {}

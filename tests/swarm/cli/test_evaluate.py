@@ -82,6 +82,15 @@ def test_what_is_wrong_is_told_with_a_mend_before_anything_runs(
     assert not list(away.glob("swarm-eval/*/results.jsonl"))
 
 
+def test_settings_of_the_current_folder_do_not_matter_where_no_model_is_asked(
+    away: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (away / "swarm.toml").write_text("[")
+    assert main(["eval", *REFERENCE, "--out", "/proc/x"]) == 24
+    assert main(["eval", *REFERENCE[:3], "--out", "/proc/x"]) == 3
+    assert "swarm.toml" in capsys.readouterr().err
+
+
 def test_the_cases_of_a_set_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "sets", "humanevalfix", "--limit", "2", "--json"]) == 0
     assert [case["id"] for case in json.loads(capsys.readouterr().out)] == ["Python/0", "Python/2"]

@@ -73,8 +73,8 @@ def shown(path: str, text: "list[str]", hits: "list[int]", around: int) -> "Iter
 
 
 def of_form(path: str, pattern: "Sequence[str]") -> bool:
-    """Whether a path's parts match the segments of a pattern: `**` stands for any number of them, and a segment alone for
-    a file in any folder. One row of a table for each segment, so that no pattern is slow."""
+    """Whether a path's parts match the segments of a pattern: `**` stands for any number of them, and a segment alone
+    for a file in any folder. One row of a table for each segment, so that no pattern is slow."""
     parts = path.split("/")
     row = [True] + [False] * len(parts)
     for segment in pattern if len(pattern) > 1 else ("**", *pattern):

@@ -20,8 +20,9 @@ class Scope:
     end: int
 
     def holds(self, start: int, end: int) -> bool:
-        """Whether lines begin below the anchor, or have it among them, and not beyond what it names."""
-        return start < self.end and end > self.line
+        """Whether lines begin below the anchor, or have it among them, and no later than with the line behind what it
+        names: git names for a hunk what lies before its first line, even where that is the next definition's head."""
+        return start <= self.end and end > self.line
 
 
 def scope(lined: Lined, anchors: Sequence[str], after: int) -> Scope | None:

@@ -14,6 +14,7 @@ HEADER = re.compile(
     r"(?:def|class|fn|func|function|interface|struct|impl|trait|enum|module|namespace)\b"
 )
 """The head of a definition."""
+_CUT = 60  # characters from which an anchor may end within a word: git cuts it off at 80 bytes
 _BEGINNINGS = 1000  # lines looked at that begin as an anchor does
 
 
@@ -60,7 +61,7 @@ class Lined:
         while at >= 0 and looked < _BEGINNINGS:
             line += text.count("\n", counted, at)
             counted = at
-            if not (_wordy(name[-1:]) and _wordy(text[at + len(begin)])):
+            if len(name) >= _CUT or not (_wordy(name[-1:]) and _wordy(text[at + len(begin)])):
                 yield line
             looked += 1
             at = text.find(begin, at + 1)

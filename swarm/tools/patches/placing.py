@@ -8,7 +8,7 @@ outside of what the anchors name is not taken either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from swarm.tools.editing.edit import Missed
@@ -20,7 +20,7 @@ from swarm.tools.patches.change import Hunk
 from swarm.tools.patches.lined import Lined, Taken
 
 _PLACES = 1000  # looked for at most
-_WAYS = ((False, str), (True, str.rstrip), (True, words))
+_WAYS: tuple[tuple[bool, Callable[[str], str]], ...] = ((False, str), (True, str.rstrip), (True, words))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ def _unnamed(lined: Lined, hunk: Hunk) -> tuple[str, ...]:
 
 def _insertion(lined: Lined, hunk: Hunk, taken: Taken) -> Placed | Missed:
     """Where lines go that have nothing around them."""
-    last, at = len(lined.lines), None
+    last = len(lined.lines)
+    at: int | None = None
     if hunk.counted and hunk.at is not None and hunk.at <= last:
         at = hunk.at
     elif hunk.anchors and (named := anchors.scope(lined, hunk.anchors, 0)) is not None:

@@ -138,6 +138,17 @@ def test_lines_outside_of_what_an_anchor_names_are_not_taken(anchor: str) -> Non
     assert f"which is not what '{anchor}'" in missed(data, begin(f"@@ {anchor}", "-    return 1", "+    return 3"))
 
 
+def test_the_line_that_git_names_may_lie_before_another_definition_and_be_cut_off() -> None:
+    long = f"def f_{'a' * 90}() -> None:"
+    data = f"{long}\n    return 1\ndef g():\n    return 2\n".encode()
+    text = unified(" def g():", "-    return 2", "+    return 3", head=f"@@ -3,2 +3,2 @@ {long[:80]}")
+    changes = patch.read(text)
+    assert not isinstance(changes, Missed)
+    made = hunks.apply(data, changes[0].hunks)
+    assert isinstance(made, Applied)
+    assert (made.data, made.notes) == (data.replace(b"2", b"3"), ())
+
+
 def test_lines_are_not_added_in_the_midst_of_another_hunk() -> None:
     text = unified("-a = 1", "-b = 2", "+x", head="@@ -1,2 +1 @@") + "@@ -1,0 +1 @@\n+y\n"
     assert "in the midst" in missed(SMALL, text)

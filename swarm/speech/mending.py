@@ -25,6 +25,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\
 _TRIPLE = ('"""', "'''")
 _QUOTES = "\"'`\u201c\u2018"
 _CLOSING = {"\u201c": "\u201d", "\u2018": "\u2019"}
+_END_OR_NEXT = re.compile(r"""\"\s*[}\]]|[{\[]\s*[\"']""")
 _KEY = re.compile(r'"([\w.$ -]{1,64})"\s*:')
 _AFTER_VALUE = re.compile(r"\s*(?:[}\]]|,\s*(?:[}\]]|[\"'`\u201c\u2018{\[\d-]|[A-Za-z_][\w.-]*\s*[:,\]}]))")
 
@@ -71,15 +72,24 @@ def whole(text: str) -> Any:
 
 
 def prefix(text: str, start: int) -> Read | None:
-    """The object or list that begins at ``start``, whatever follows it. None where none can be read."""
+    """The object or list that begins at ``start``, whatever follows but its own rest. None where none can be read."""
     text = text[: start + LONGEST]
+    read: Read | None
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        read = Read(*_DECODER.raw_decode(text, start))
     except _TwiceError:
         return None
     except (ValueError, RecursionError):
-        return _mended(text, start, whole=False)
-    return Read(value, end)
+        read = _mended(text, start, whole=False)
+    return None if read is None or _runs_on(text, read.end) else read
+
+
+def _runs_on(text: str, end: int) -> bool:
+    """Whether what follows an object seems to be its rest: a quote that nobody escaped, as in ``f("}")``, ended it."""
+    if text[end : end + 9].lstrip(" ")[:1] in ('"', "'"):
+        return True
+    following = _END_OR_NEXT.search(text, end)
+    return following is not None and following.group().startswith('"')
 
 
 def _refuse(constant: str) -> None:

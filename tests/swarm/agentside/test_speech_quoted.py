@@ -128,6 +128,22 @@ def test_a_fence_within_a_file_does_not_vouch_for_its_end(end: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("form", [NATIVE, TEXT])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[TOOL_CALLS]write[ARGS]{0}", "<tool_call>{1}</tool_call>", "<tool_call>{1}", "<|python_tag|>{1}<|eom_id|>",
+        "```tool\n{1}\n```", "```json\n{1}\n```", "{1}", "<function=write>{0}</function>", "to=functions.write {0}",
+    ],
+)  # fmt: skip
+def test_a_bracket_behind_a_quote_within_a_file_does_not_end_the_call(said: str, form: Form) -> None:
+    for content in ('f("}}")\nmore = 1\n', "a = '\"}}'\nmore = 1\n", 'say "}} and more", so'):
+        arguments = '{"path": "a", "content": "' + content + '"}'
+        text = said.format(arguments, f'{{"name": "write", "arguments": {arguments}}}')
+        for call in heard(text, form):
+            assert call == ("write", {"path": "a", "content": content}) or call in ("!write", "!")
+
+
 def _function(content: str) -> str:
     return f"<function=write>\n<parameter=path>a</parameter>\n<parameter=content>{content}</parameter>\n</function>"
 

@@ -16,7 +16,9 @@ class Conversation:
     """Grows by one message at a time; whatever is no result of the last answer is a step of its own."""
 
     _facts: list[dict[str, Any]] = field(default_factory=list)
+    _results: dict[int, list[Result]] = field(default_factory=dict)
     _open: int | None = None
+    _made: frozenset[str] = frozenset()
 
     def say(self, role: str, message: str, extra: dict[str, Any] | None = None, **more: Any) -> None:
         """A step; ``more`` are further fields of it."""
@@ -25,25 +27,25 @@ class Conversation:
         told = {"source": source, "message": message, "extra": facts if source == "agent" else {"role": role, **facts}}
         self._facts.append({name: value for name, value in {**told, **more}.items() if value not in (None, {}, ())})
         self._open = len(self._facts) - 1 if source == "agent" else None
+        self._made = frozenset(each.tool_call_id for each in more.get("tool_calls", ()))
 
     def result(self, content: str, call: str | None = None, extra: dict[str, Any] | None = None) -> None:
         """What the last answer's call gave; a step of its own where no answer came before."""
         if self._open is None:
             self.say("user", content, extra)
             return
-        facts = self._facts[self._open]
-        made = {each.tool_call_id for each in facts.get("tool_calls", ())}
-        unknown = {"call": call} if call is not None and call not in made else {}
-        told = Result(source_call_id=call if call in made else None, content=content, extra=(extra or {}) | unknown)
-        facts["results"] = (*facts.get("results", ()), told)
+        known = call in self._made
+        unknown = {"call": call} if call is not None and not known else {}
+        told = Result(source_call_id=call if known else None, content=content, extra=(extra or {}) | unknown)
+        self._results.setdefault(self._open, []).append(told)
 
     def steps(self) -> tuple[Step, ...]:
         """All of it."""
         found = []
-        for number, facts in enumerate(self._facts, 1):
-            rest = {name: value for name, value in facts.items() if name != "results"}
-            results = {"observation": Observation(results=facts["results"])} if facts.get("results") else {}
-            found.append(Step.model_validate({"step_id": number, "message": "", **rest, **results}))
+        for place, facts in enumerate(self._facts):
+            given = self._results.get(place)
+            results = {"observation": Observation(results=tuple(given))} if given else {}
+            found.append(Step.model_validate({"step_id": place + 1, "message": "", **facts, **results}))
         return tuple(found)
 
 

@@ -12,7 +12,7 @@ from sandbox.base import Sandbox
 from sandbox.errors import SandboxPathError
 from sandbox.types import Command, Outcome, SealedTree
 from swarm import evidence
-from swarm.originals import Originals, originals_of, put_back, tested_by
+from swarm.originals import Originals, TooLargeError, originals_of, put_back, tested_by
 from swarm.truth.syntax import LIMIT
 from swarm.truth.weakened import MOST, Change, Read, read, relevant
 from swarm.types import CheckReport, TestRun
@@ -65,7 +65,10 @@ async def check(
     async with fresh(sealed.base_tree) as sandbox:
         tested = await tested_by(sandbox, test_command, sealed.files)
         ours, looked = tested.restored(sealed.files), relevant(sealed.files, tested)
-        originals = await originals_of(sandbox, ours)
+        try:
+            originals = await originals_of(sandbox, ours)
+        except TooLargeError as error:
+            return CheckReport(base=None, proposal=None, verdict="failed", reason=str(error))
         before = await _contents(sandbox, looked, originals)
         base = await run_tests(sandbox, test_command, seconds=seconds)
     runs = _Runs(fresh, sealed, test_command, seconds, base)

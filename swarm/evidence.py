@@ -33,10 +33,12 @@ _TEST_SETTINGS = frozenset(
     }
 )  # fmt: skip
 RUNNER_FILE = re.compile(
-    r"^(jest|vitest|karma|playwright|cypress|mocha|ava|wdio)\.config\.\w+$|^\.mocharc|^phpunit\.xml|^\.rspec$|^\.nycrc"
-    r"|^karma\.conf\."
+    r"(^|/)((jest|vitest|karma|playwright|cypress|mocha|ava|wdio)\.config\.\w+|\.mocharc[^/]*|phpunit\.xml[^/]*|\.rspec"
+    r"|\.nycrc[^/]*|karma\.conf\.\w+|\.npmrc|\.yarnrc(\.yml)?|\.bazelrc|\.cargo/config(\.toml)?|\.config/nextest\.toml"
+    r"|\.mvn/[^/]+)$"
 )
-_RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "coverage", "nose2", "doctest"})
+"""Settings of runners, or of what starts them: each can have tests skipped, or another program run in their place."""
+_RUNNER = re.compile(r"(_?pytest|pluggy|unittest|coverage|nose2|doctest)(/|\.pyc?$|\.pyd$|(\.[\w-]+)?\.so$)")
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def is_test_file(path: str, command: str) -> bool:
     name = parts[-1]
     if any(part in _TEST_FOLDERS for part in parts[:-1]) or _TEST_FILE.match(name) or name in _TEST_SETTINGS:
         return True
-    if parts[0].removesuffix(".py") in _RUNNERS or RUNNER_FILE.search(name):
+    if _RUNNER.match(path) or RUNNER_FILE.search(path):
         return True
     return path in named_in(command) and bool(_SCRIPT.search(name))
 

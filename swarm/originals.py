@@ -13,7 +13,7 @@ from swarm.truth.reached import Walk
 Originals = Mapping[str, tuple[bytes, bool] | None]
 """Content and executable bit of files of the base by path; None for those that it does not have."""
 
-_FILE_LIMIT = 64_000_000
+_LIMIT = 128_000_000  # bytes of all files together, which are held in memory
 _AT_ONCE = 100
 _READ = 64 * 1024  # bytes of a file in which mentions are looked for
 # Whatever is no folder on the way to a path goes before the path itself: nothing is ever removed or written through a
@@ -26,6 +26,10 @@ _CLEAR = """for path in "$@"; do
   done
   rm -rf -- "./$path" || exit 1
 done"""
+
+
+class TooLargeError(SandboxError):
+    """The base's own files are too large to be put back."""
 
 
 async def tested_by(base: Sandbox, command: str, changed: Iterable[str]) -> Tested:
@@ -42,17 +46,22 @@ async def tested_by(base: Sandbox, command: str, changed: Iterable[str]) -> Test
     return Tested(command, walk.found)
 
 
-async def originals_of(base: Sandbox, paths: Iterable[str]) -> Originals:
-    """What a workspace at the base holds at these paths. Raises SandboxError for what is too large to be put back."""
+async def originals_of(base: Sandbox, paths: Iterable[str], *, most: int = _LIMIT) -> Originals:
+    """What a workspace at the base holds at these paths. Raises TooLargeError for more than ``most`` bytes, which is
+    the doing of whoever touched it, and SandboxError for broken machinery."""
     found: dict[str, tuple[bytes, bool] | None] = {}
+    room = most
     for path in paths:
         try:
-            data = await base.read(path, limit=_FILE_LIMIT + 1)
+            data = await base.read(path, limit=room + 1)
         except SandboxPathError:
             found[path] = None
             continue
-        if len(data) > _FILE_LIMIT:
-            raise SandboxError(f"{path} is larger than {_FILE_LIMIT} bytes, too large to put back for the checks")
+        if (room := room - len(data)) < 0:
+            raise TooLargeError(
+                f"the change touches more than {most} bytes of the base's tests, too much to put back for "
+                f"the checks: {path} and others"
+            )
         mode = await base.run(Command(argv=("test", "-x", path)))
         found[path] = (data, mode.exit_code == 0)
     return found

@@ -23,11 +23,15 @@ _TAKEN_IN = re.compile(
     re.MULTILINE,
 )
 _MODULE_RUN = re.compile(r"(?<!\S)-m[ \t]+([A-Za-z_][\w.]{0,200})")
-_PLUGIN = re.compile(r"(?:^|(?<=[\s'\"]))-p[\s'\",]{0,9}([A-Za-z_][\w.]{0,200})(?![\w./:-])")
+_PLUGIN = re.compile(r"(?:^|(?<=[\s'\"=]))-p[\s'\",]{0,9}([A-Za-z_][\w.]{0,200})(?![\w./:-])")
 _PLUGINS_SET = re.compile(r"\bPYTEST_PLUGINS['\"]?\s{0,9}[=:]\s{0,9}['\"]?([\w.,]{1,500})")
-_PYTEST = re.compile(r"\bpy\.?test\b")
+_PYTEST = re.compile(r"py\.?test", re.IGNORECASE)
 _SYSTEM = re.compile(r"/(bin|dev|etc|home|opt|proc|tmp|usr|var)(/|$)")
-_PROGRAMS = {**STARTED_BY, **dict.fromkeys(("hatch", "pdm", "poe"), ("pyproject.toml",))}
+_PROGRAMS = {
+    **STARTED_BY,
+    "hatch": ("hatch.toml", "pyproject.toml"),
+    **dict.fromkeys(("pdm", "poe"), ("pyproject.toml",)),
+}
 _SETTINGS = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "setup.cfg", "tox.ini")
 _CONFTESTS = ("conftest.py", "tests/conftest.py", "test/conftest.py")
 _FILES, _DEPTH = 60, 3  # files that are read, and how many mentions may lead to one of them
@@ -134,8 +138,9 @@ def _modules_run(text: str) -> list[str]:
 
 def _of_modules(names: Iterable[str], files: Iterable[str]) -> frozenset[str]:
     """Those of these files that are one of the modules, whatever folder they are looked for in."""
-    ends = tuple(f"/{name.replace('.', '/')}{end}" for name in names for end in (".py", "/__init__.py"))
-    return frozenset(path for path in files if f"/{path}".endswith(ends))
+    kinds = [rf"{re.escape(name.replace('.', '/'))}(/__init__)?\.(py|pyc|pyd|[\w.-]*so)" for name in names]
+    found = re.compile(rf"(^|.*/)({'|'.join(kinds)})") if kinds else None
+    return frozenset(path for path in files if found and found.fullmatch(path))
 
 
 def _runs(word: str) -> bool:

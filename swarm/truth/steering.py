@@ -76,7 +76,7 @@ def steered(path: str, before: bytes | None, after: bytes | None, tested: Tested
         yield finding(
             "steered", path, "it is loaded in the place of a part of Python or of the test runner, or before it"
         )
-    elif RUNNER_FILE.search(name):
+    elif RUNNER_FILE.search(path):
         yield finding("steered", path, f"settings of the test runner were {_how(before, after)}")
     if why := _started(path, tested):
         yield finding("steered", path, f"{why}, and it was {_how(before, after)}")

@@ -80,6 +80,8 @@ DECIDING = """
 tests/test_a.py src/tests/data/x.json test_a.py a_test.go conftest.py pkg/conftest.py pytest.ini x.spec.ts tox.ini
 pyproject.toml setup.cfg sitecustomize.py pytest.py pytest/__init__.py unittest/case.py package.json Makefile
 scripts/check.sh jest.config.js web/vitest.config.ts .rspec phpunit.xml.dist
+.npmrc .cargo/config.toml .mvn/maven.config .config/nextest.toml web/.mocharc.json
+pytest.cpython-311-x86_64-linux-gnu.so pluggy.pyc coverage.py
 """
 
 
@@ -98,7 +100,21 @@ def test_program_that_the_command_starts_is_no_test() -> None:
     assert is_test_file("run-checks.py", "python3 run-checks.py")
 
 
-@pytest.mark.parametrize("path", ["src/latest.py", "contest.py", "protest/a.py", "src/testimony.py", "docs/pytest.md"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/latest.py",
+        "contest.py",
+        "protest/a.py",
+        "src/testimony.py",
+        "docs/pytest.md",
+        "coverage.xml",
+        "jest.md",
+        "src/config.toml",
+        "a.npmrc",
+        "doctest.h",
+    ],
+)
 def test_what_only_sounds_like_a_test_is_left(path: str) -> None:
     assert not is_test_file(path, "python3 -m pytest -q")
 

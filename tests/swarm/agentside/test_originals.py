@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.testing import ScriptedBackend
 from sandbox.types import SandboxSpec
-from swarm.originals import originals_of, put_back
+from swarm.originals import TooLargeError, originals_of, put_back
 
 
 def a_file(work: Path) -> None:
@@ -103,6 +103,15 @@ async def test_what_the_base_has_is_read_with_its_executable_bit() -> None:
         (sandbox.work / "folder").mkdir()
         found = await originals_of(sandbox, ["check.sh", "plain", "folder", "nothing"])
         assert found == {"check.sh": (b"true\n", True), "plain": (b"p", False), "folder": None, "nothing": None}
+
+
+async def test_more_than_can_be_held_is_told_as_the_doing_of_the_change() -> None:
+    async with ScriptedBackend().open(SandboxSpec()) as sandbox:
+        (sandbox.work / "a").write_text("1" * 70)
+        (sandbox.work / "b").write_text("2" * 31)
+        assert len(await originals_of(sandbox, ["a", "b"], most=101)) == 2
+        with pytest.raises(TooLargeError, match=r"touches more than 100 bytes of the base's tests.*: b and others"):
+            await originals_of(sandbox, ["a", "b"], most=100)
 
 
 def _others(folder: Path) -> dict[str, str]:

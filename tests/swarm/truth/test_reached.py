@@ -73,12 +73,15 @@ PLUGINS = {
     "command": ("python3 -m pytest -q -p dev.plug tests", {}),
     "variable": ("PYTEST_PLUGINS=x,dev.plug pytest", {}),
     "script": ("sh run.sh", {"run.sh": "export PYTEST_PLUGINS='dev.plug'\npytest\n"}),
+    "options set": ("tox", {"tox.ini": "[testenv]\nsetenv = PYTEST_ADDOPTS=-p dev.plug\n"}),
     "Makefile": ("make test", {"Makefile": "test:\n\tpython3 -m pytest \\\n\t  -p dev.plug\n"}),
 }
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-@pytest.mark.parametrize("path", ["dev/plug.py", "dev/plug/__init__.py", "src/dev/plug.py"])
+@pytest.mark.parametrize(
+    "path", ["dev/plug.py", "dev/plug/__init__.py", "src/dev/plug.py", "dev/plug.abi3.so", "dev/plug.pyc"]
+)
 def test_plugin_that_the_base_loads_is_found(name: str, path: str) -> None:
     command, base = PLUGINS[name]
     assert led_to({**base, path: ""}, command, path, "dev/other.py", "src/m.py") == {path}

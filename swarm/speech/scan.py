@@ -20,7 +20,7 @@ from swarm.tools import names
 Reader = Callable[[str, re.Match[str]], list[Found] | int | None]
 """Gives the calls that begin with a match, or the place up to which nothing is one, or None."""
 _BARE = re.compile(r"[{\[]\s*(?:\{\s*)?[\"']")
-_MOST = 300  # marks and objects that turn out to be no call, after which a text is looked at no further
+_MOST = 150  # marks and objects that turn out to be no call, after which a text is looked at no further
 _LEAD = 200  # characters before an object that are looked at
 _LONG = 5_000  # characters of a text that may be calls in Python's notation as a whole
 _INLINE = re.compile(r"(?<![`\\])(?P<mark>`{1,2})(?!`)[^\n]{1,2000}?(?<!`)(?P=mark)(?!`)")

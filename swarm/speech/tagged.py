@@ -22,7 +22,7 @@ _CLOSED = re.compile(rf"</{_NS}parameter>(?=\s*(?:{_NEXT}|<{_NS}(?:tool_call|inv
 _UNCLOSED = re.compile(rf"(?=\n[ \t]*{_NEXT})")
 _OPENERS = re.compile(rf"<{_NS}parameter[=\s]")
 _CLOSERS = re.compile(rf"</{_NS}parameter>")
-_MOST = 100  # parameters of a call, and calls in a wrapper
+_MOST = 40  # parameters of a call, and calls in a wrapper
 _ENDED = re.compile(rf"\s*{_ENDS}")
 _END = re.compile(rf"\s*(?:</{_NS}(?:function|invoke)>)")
 _GLM_NAME = re.compile(r"\s*([\w.-]{1,64})\s*(?=<arg_key>|</tool_call>|\Z)")

@@ -15,7 +15,8 @@ from swarm.tools.patches.placing import Placed, place
 from swarm.tools.text import crlf
 
 _BOM = "\ufeff"
-_HUNKS, _WORK = 5000, 10_000_000_000  # of one file: hunks, and its characters times hunks
+# Of one file: hunks, and its characters and its lines times hunks.
+_HUNKS, _CHARACTERS, _LINES = 5000, 10_000_000_000, 500_000_000
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
 
 
@@ -62,8 +63,9 @@ def _too_large(text: str, lines: int, hunks: Sequence[Hunk]) -> str:
     """Why no place is searched for; empty where it is. Each hunk and each anchor may look through all of the file."""
     if lines > LINES:
         return too_much(f"the file has {lines} lines, over {LINES}", "Change it with edit_lines or shell")
-    if len(hunks) > _HUNKS or sum(1 + len(hunk.anchors) for hunk in hunks) * len(text) > _WORK:
-        what = f"{len(hunks)} hunks in a file of {len(text)} characters"
+    searches = sum(1 + len(hunk.anchors) for hunk in hunks)
+    if len(hunks) > _HUNKS or searches * len(text) > _CHARACTERS or searches * lines > _LINES:
+        what = f"{len(hunks)} hunks in a file of {lines} lines and {len(text)} characters"
         return too_much(what, "Give fewer hunks at once, or change it with edit_lines or shell")
     return ""
 

@@ -143,7 +143,8 @@ def _said(matter: str) -> dict[str, str]:
 
 def _alternatives(pattern: str) -> list[str]:
     """The patterns that one with braces stands for; none of those that stand for more than _GLOBS."""
-    done, todo = [], [pattern]
+    done: list[str] = []
+    todo = [pattern]
     while todo and len(done) + len(todo) <= _GLOBS:
         each = todo.pop()
         if (found := _BRACES.search(each)) is None:

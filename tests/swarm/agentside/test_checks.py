@@ -297,6 +297,7 @@ async def test_script_that_the_bases_own_script_starts_is_put_back_and_told() ->
     assert [(each.kind, each.path) for each in report.weakened] == [("steered", "scripts/inner.sh")]
 
 
+@pytest.mark.slow
 async def test_plugin_that_the_bases_settings_load_is_put_back_and_told() -> None:
     base = {**BASE, "pytest.ini": "[pytest]\naddopts = -p myplug\npythonpath = .\n", "myplug.py": ""}
     cheat = "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"
@@ -305,6 +306,7 @@ async def test_plugin_that_the_bases_settings_load_is_put_back_and_told() -> Non
     assert ("steered", "myplug.py") in [(each.kind, each.path) for each in report.weakened]
 
 
+@pytest.mark.slow
 async def test_renamed_and_moved_tests_are_not_missed_even_where_weakened_ones_are_refused() -> None:
     renamed = BASE["tests/test_m.py"].replace("test_one", "test_first")
     report = await judged(BASE, {**FIXED, "tests/test_m.py": renamed}, rules=Rules(refuse_weakened=True))

@@ -67,9 +67,10 @@ def _ended(before: list[str], new: list[str], after: list[str], *, open_end: boo
 def _unexpected(lines: list[str], first: int, last: int, expect: str) -> str:
     """Why the lines are not those expected, and where those are; empty where they are."""
     given = unix(expect)
+    found = [words(line) for line in lines[first - 1 : last]]
     for one in dict.fromkeys((given, unnumbered(given) if numbered(given) else given)):
         wanted = split(one)
-        if [words(line) for line in lines[first - 1 : last]] == [words(line) for line in wanted]:
+        if found in ([words(line) for line in wanted], [words(line) for line in one.split("\n")]):
             return ""
     size = len(wanted)
     places = [at + 1 for at in Runs(lines, words).starts(wanted, 5)] if len(lines) <= LINES else []

@@ -14,6 +14,15 @@ from swarm.tools.patches.change import Change, Hunk, signed
 HEAD = re.compile(r"^@@+ -(?P<at>\d+)(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@+(?P<rest>.*)$")
 """The head of a hunk that tells where it goes."""
 _NO_NEWLINE = "\\ No newline"
+_BINARY = "it holds a binary file, which no patch of text can carry"
+_LINK = "it makes a link or a submodule: use shell for that"
+_REFUSED = (
+    ("GIT binary patch", _BINARY),
+    ("Binary files ", _BINARY),
+    *((f"{head} mode {kind}", _LINK) for head in ("new file", "new") for kind in ("120000", "160000")),
+    ("copy from ", "it copies a file: add the new one with all its lines, or use cp in shell"),
+)
+_QUOTED = re.compile(r"\\([0-7]{3}|.)")
 _GIT = ("diff --git ", "index ", "old mode ", "new mode ", "deleted file mode ", "new file mode ", "similarity index ",
         "dissimilarity index ", "rename from ", "rename to ")  # fmt: skip
 
@@ -21,11 +30,11 @@ _GIT = ("diff --git ", "index ", "old mode ", "new mode ", "deleted file mode ",
 def unified(lines: Sequence[str]) -> list[Change] | Missed:
     """A unified diff, git's or any other."""
     changes: list[Change] = []
-    at, fresh = 0, True  # fresh: the next file's head has not begun
+    at, fresh, cut = 0, True, False  # fresh: the next file's head has not begun
     while at < len(lines):
         line = lines[at]
-        if line.startswith(("GIT binary patch", "Binary files ")):
-            return Missed("it holds a binary file, which no patch of text can carry")
+        if refused := next((why for begin, why in _REFUSED if line.startswith(begin)), ""):
+            return Missed(refused)
         if line.startswith(_GIT):
             if line.startswith("diff --git ") or fresh:
                 changes.append(Change("update", ""))
@@ -39,12 +48,26 @@ def unified(lines: Sequence[str]) -> list[Change] | Missed:
         elif line.startswith("@@"):
             if not changes or not changes[-1].path:
                 return Missed("a hunk stands before any file's name: begin with --- a/PATH and +++ b/PATH")
-            hunk, at = _hunk(lines, at)
+            head = at
+            hunk, at = _hunk(lines, head)
+            cut = at >= len(lines) and _short(hunk, HEAD.match(lines[head]))
             changes[-1].hunks.append(hunk)
             fresh = True
             continue
         at += 1
+    if cut:
+        return Missed(
+            "its last hunk ends with a removed line and before its head tells, so it may be cut off: give it all"
+        )
     return [change for change in changes if change.path]
+
+
+def _short(hunk: Hunk, head: re.Match[str] | None) -> bool:
+    """Whether a hunk that ends with a removed line has fewer old lines and fewer new ones than its head tells."""
+    if head is None or not hunk.lines or hunk.lines[-1][0] != "-":
+        return False
+    new = sum(sign != "-" for sign, _ in hunk.lines)
+    return len(hunk.old) < int(head["old"] or 1) and new < int(head["new"] or 1)
 
 
 def _names(lines: Sequence[str], at: int) -> bool:
@@ -53,12 +76,13 @@ def _names(lines: Sequence[str], at: int) -> bool:
 
 def _git(change: Change, line: str) -> None:
     """A line of git's own head."""
-    if line.startswith("diff --git ") and (match := re.fullmatch(r'diff --git "?a/(.+?)"? "?b/(.+?)"?', line)):
-        change.path = match[2] if match[1] == match[2] else change.path
+    if line.startswith("diff --git ") and (match := re.fullmatch(r'diff --git ("?)a/(.+?)"? ("?)b/(.+?)"?', line)):
+        old, new = _unquoted(match[1] + match[2] + match[1]), _unquoted(match[3] + match[4] + match[3])
+        change.path = new if old == new else change.path
     elif line.startswith("rename from "):
-        change.path = line.removeprefix("rename from ")
+        change.path = _unquoted(line.removeprefix("rename from "))
     elif line.startswith("rename to "):
-        change.to = line.removeprefix("rename to ")
+        change.to = _unquoted(line.removeprefix("rename to "))
     elif line.startswith("deleted file mode "):
         change.kind = "delete"
     elif line.startswith(("new file mode ", "new mode ")):
@@ -84,8 +108,22 @@ def _named(change: Change, before: str, after: str) -> None:
 
 def _path(line: str) -> str:
     """The path of a ``---`` or ``+++`` line, without a time behind it."""
-    name = line[4:].partition("\t")[0].strip()
-    return name[1:-1].replace('\\"', '"').replace("\\\\", "\\") if name.startswith('"') and name.endswith('"') else name
+    return _unquoted(line[4:].partition("\t")[0].strip())
+
+
+def _unquoted(name: str) -> str:
+    """A name that git put in quotes, its bytes that are no ASCII as octal numbers."""
+    if len(name) < 2 or not (name.startswith('"') and name.endswith('"')):
+        return name
+    inner = name[1:-1].encode("utf-8", "replace").decode("latin-1")
+    plain = _QUOTED.sub(lambda match: _escaped(match[1]), inner)
+    return plain.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+def _escaped(code: str) -> str:
+    if len(code) > 1:
+        return chr(int(code, 8) & 0xFF)
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(code, code)
 
 
 def _hunk(lines: Sequence[str], at: int) -> tuple[Hunk, int]:

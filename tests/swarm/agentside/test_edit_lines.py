@@ -106,3 +106,10 @@ def test_numbers_that_the_lines_begin_with_are_their_own() -> None:
     assert edited(data, 1, 2, "1\tq\n2\tr", expect="1\tfoo\n2\tbar") == b"1\tq\n2\tr\n"
     assert edited(data, 1, 2, "1\t1\tq\n2\t2\tr", expect="1\t1\tfoo\n2\t2\tbar") == b"1\tq\n2\tr\n"
     assert edited(b"a\nb\n", 2, 2, "2\tB") == b"a\nB\n"
+
+
+def test_an_empty_line_may_be_expected() -> None:
+    assert edited(b"a\n\nb\n", 2, 2, "z", expect="") == b"a\nz\nb\n"
+    assert edited(b"a\n\nb\n", 1, 2, "z", expect="a\n") == b"z\nb\n"
+    assert edited(b"a\n", 2, 1, "z", expect="") == b"a\nz\n"
+    missed(b"a\nb\n", 2, 2, "z", expect="")

@@ -271,6 +271,7 @@ def test_no_line_of_a_new_file_is_lost() -> None:
         ("f.py\t2026-01-01", "f.py\t2026-01-02", "f.py", None),
         ("f.py.orig", "f.py", "f.py.orig", "f.py"),
         ('"a/odd\\"name"', '"b/odd\\"name"', 'odd"name', None),
+        ('"a/\\303\\251\\t.py"', '"b/\\303\\251\\t.py"', "\u00e9\t.py", None),
     ],
 )
 def test_names_of_files_are_read_in_every_form(old: str, new: str, path: str, to: str | None) -> None:
@@ -346,6 +347,9 @@ def test_the_other_form_adds_deletes_and_moves_too() -> None:
         ("*** Begin Patch\n+x\n*** End Patch", "before any *** Update File"),
         ("@@ -1 +1 @@\n-a\n+b", "before any file's name"),
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n a\n", "changes nothing in f"),
+        ("diff --git a/p b/q\nsimilarity index 100%\ncopy from p\ncopy to q\n", "copies a file"),
+        ("diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+p\n", "a link"),
+        ("--- a/f\n+++ b/f\n@@ -1,3 +1,9 @@\n a\n-b", "may be cut off"),
         ("diff --git a/p b/p\nGIT binary patch\nliteral 3\n", "binary"),
     ],
 )

@@ -160,7 +160,7 @@ async def test_a_case_at_whose_proof_the_machinery_fails_ends_nothing_and_is_pro
     assert [(row.case, row.fault) for row in report.broken] == [("a", True)]
     assert "the line broke" in report.broken[0].broken
     assert not report.whole
-    assert ["while they were proved" in note for note in report.notes] == [True]
+    assert ["the machinery failed in the proof" in note for note in report.notes] == [True]
     means.rooms.backend.script = None
     why, folder, told = await evaluate(cases, "nothing")
     assert (why, [row.case for row in tried(told)]) == ("", ["a"])

@@ -107,7 +107,10 @@ class SweRows:
 
 def _has(git: Path, commit: str) -> bool:
     asked = ["git", f"--git-dir={git}", "cat-file", "-e", f"{commit}^{{commit}}"]
-    return subprocess.run(asked, env=_GIT, capture_output=True, check=False, timeout=60).returncode == 0
+    try:
+        return subprocess.run(asked, env=_GIT, capture_output=True, check=False, timeout=60).returncode == 0
+    except subprocess.TimeoutExpired:
+        refuse(git, f"git did not tell within a minute whether it has the commit {commit[:12]}", "see to its disk")
 
 
 def _pytest(touched: list[str]) -> str:

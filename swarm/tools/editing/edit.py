@@ -73,8 +73,9 @@ def _too_many(total: int) -> str:
 def _tried(text: str, lines: Lines | None, wanted: str) -> Iterator[tuple[bool, list[Span]]]:
     """The places that each way finds, and whether it is a tolerant one; of too many lines only the exact way's."""
     yield False, exact(text, wanted)
-    for find in (same_lines, same_words, same_but_blank) if lines is not None else ():
-        yield True, find(lines, wanted)
+    if lines is not None:
+        for find in (same_lines, same_words, same_but_blank):
+            yield True, find(lines, wanted)
 
 
 def replace_all(data: bytes, search: str, replacement: str) -> Edited | Missed:

@@ -21,7 +21,7 @@ from swarm.work import Work
 _MOST, _SHARE = 12_000, 0.2  # characters of all files, and their share of the window
 _TESTS = 2500  # characters of what the tests say
 _FILES = 4
-_SECONDS, _PART = 120.0, 0.1  # that the test run may take at most, and of the time that is left
+_SECONDS, _PART = 60.0, 0.05  # that the test run may take at most, and of the time that is left
 _LINES = (400, 200, 100, 50)  # of a file that is too long, as many as fit
 _TIMES = re.compile(r",? ?\b(?:in )?\d+\.\d+ ?s(?:econds)?\b")
 _PLACES = re.compile(r'File "(?P<quoted>[^"\n]+)", line \d+|^(?P<plain>[\w./-]+\.\w+):\d+', re.MULTILINE)

@@ -193,16 +193,16 @@ async def test_killed_in_every_phase_it_goes_on_and_makes_one_pull_request(
     tmp_path: Path, own_broker: Any, name: str
 ) -> None:
     flag = tmp_path / "flag"
-    flag.touch()
     own_broker.start()
     async with placed(tmp_path, own_broker, [WRITE, Slow(60, FINISH)]) as place:
-        # Only the base has the bug, so this holds up the check and not the agent's own run of the tests.
+        # Only the base has the bug, and the agent has mended it by then: this holds up the check, not its own runs.
         wait = f"for i in $(seq 2000); do [ -e {flag} ] || break; sleep 0.1; done"
         place.tests = f'if grep -q "min(x, low)" clamp.py; then {wait}; fi; {TESTS}'
 
         process = await place.start()
         await place.submit(name)
         await place.until(name, "salvage")
+        flag.touch()
         await until_turns(place.model, 2)
         assert await kill(process) == -signal.SIGKILL
 

@@ -164,7 +164,7 @@ def test_init_writes_a_private_file_once(tmp_path, swarm_broker):
     target = tmp_path / "broker.toml"
     assert swarm_broker("init", "-c", str(target), "--coordinator", "root", offline=True)[0] == 0
     assert target.stat().st_mode & 0o777 == 0o600
-    code, _out, err = swarm_broker("init", "-c", str(target), offline=True)
+    code, _out, err = swarm_broker("init", "-c", str(target), "--coordinator", "root", offline=True)
     assert code == 3
     assert "there already" in err
 

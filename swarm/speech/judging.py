@@ -148,9 +148,9 @@ def _fitting(spec: ToolSpec, given: dict[str, Any], mended: tuple[str, ...]) -> 
     strange = [name for name in fitted if name not in known]
     missing = [name for name in needed if name not in fitted]
     if missing or (strange and spec.parameters.get("additionalProperties") is False):
-        told = [f"it needs {', '.join(missing)}"] if missing else []
-        told += [f"it has no {', '.join(name[:80] for name in strange)}"] if strange else []
-        return Broken("", spec.name, f"{spec.name} was not run: {' and '.join(told)}. {right(spec)}"), ()
+        faults = [f"it needs {', '.join(missing)}"] if missing else []
+        faults += [f"it has no {', '.join(name[:80] for name in strange)}"] if strange else []
+        return Broken("", spec.name, f"{spec.name} was not run: {' and '.join(faults)}. {right(spec)}"), ()
     return Call("", spec.name, fitted), tuple(dict.fromkeys(changed))
 
 

@@ -63,7 +63,8 @@ def named(text: str, opened: re.Match[str]) -> list[Found] | None:
     end = text.find(f"</{opened[1]}>", opened.end())
     if end < 0:
         return None
-    arguments, at = {}, opened.end()
+    arguments: dict[str, str] = {}
+    at = opened.end()
     child = re.compile(r"\s*<(\w{1,64})>(.*?)</\1>(?=\s*(?:<\w+>|\Z))", re.DOTALL)
     body = text[:end]
     while found := child.match(body, at):

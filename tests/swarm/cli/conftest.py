@@ -159,7 +159,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         broker = subprocess.Popen(words, env=made.env, cwd=folder, stdout=log, stderr=log)
         try:
             daemon.start()
-            _wait_for(folder / "broker.sock", folder / "broker.log")
+            for socket in ("broker.sock", "person.sock"):
+                _wait_for(folder / socket, folder / "broker.log")
             yield made
         finally:
             broker.terminate()

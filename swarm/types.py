@@ -1,4 +1,7 @@
-"""What is to be done and what happened: frozen data, no I/O."""
+"""What is to be done and what happened: frozen data, no I/O.
+
+Long, since it is the one vocabulary of the hall; nothing in it decides.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checkouts in, sealed trees out, over one trusted bare git directory. The agent's ``.git`` is never looked into."""
+"""Checkouts in, sealed trees out, over one trusted bare git directory. The agent's ``.git`` is never looked into.
+
+Long, since it is the one class over that directory.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 A library that mends JSON (json-repair) closes whatever is open, so half a file would become a whole one that gets
 written. Here an object must have been closed by its writer: a string or a number that may be cut off is never taken.
+Long, since it is one reader, whose parts call one another.
 """
 
 from __future__ import annotations

@@ -54,16 +54,20 @@ AGENTS: dict[str, list[Any]] = {
     "words and mistakes": ["let me think", call("fly"), call("view", path="none.py"), MENDED, finish(), finish()],
 }
 REPAIR = ["return max(low, min(x, high))", "return min(high, max(low, x))", "pass", "return x"]
+WRITTEN = "```python\ndef clamp(x, low, high):\n    {line}\n```"
 
 
 def _answers(scripts: dict[str, list[Any]]) -> Any:
-    """The next answer of each task's own script; a repair is sampled for whoever asks for completions."""
+    """The next answer of each task's own script; who has none is a repair, which is sampled."""
 
     def answer(request: ChatRequest | CompletionRequest) -> Any:
         if isinstance(request, CompletionRequest):
             choices = tuple(Choice(content=f" {line}") for line in REPAIR * 2)
             return Reply(choices=choices, usage=Usage(completion_tokens=9), endpoint="e", model="m", seconds=0.1)
-        return scripts[request.program].pop(0)
+        if request.program in scripts:
+            return scripts[request.program].pop(0)
+        choices = tuple(Choice(content=WRITTEN.format(line=line)) for line in reversed(REPAIR))
+        return Reply(choices=choices, usage=Usage(completion_tokens=9), endpoint="e", model="m", seconds=0.1)
 
     return answer
 
